@@ -47,7 +47,7 @@ class Sampler(Protocol):
         ...
 
     async def publish(self, weights: Mapping[str, Any], version: int) -> None:
-        """Sample with these weights (Hugging Face names → tensors) from now on; caches of older versions are dropped."""
+        """Sample with these weights (Hugging Face names → tensors) from now on; older caches are dropped."""
         ...
 
     async def aclose(self) -> None:
@@ -104,7 +104,7 @@ class Verifier(Protocol):
     """Runs the task's own verifier."""
 
     async def verify(self, task: Task, sandbox: Sandbox) -> Verdict:
-        """Stop `sandbox`, verify what it left. Raises VerifierError or SandboxError when there is no verdict to have."""
+        """Stop `sandbox`, verify what it left. Raises VerifierError or SandboxError where no verdict can be had."""
         ...
 
 
@@ -144,7 +144,7 @@ class Harness(Protocol):
     async def run(
         self, task: Task, sandbox: Sandbox, sampler: Sampler, *, session: str, seed: int | None = None
     ) -> Episode:
-        """Drive the sandbox until the policy submits or a limit is met. What the policy spoils is data, not an error."""
+        """Drive the sandbox until the policy submits or meets a limit. What the policy spoils is data, not an error."""
         ...
 
 

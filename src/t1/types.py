@@ -62,7 +62,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class VerifierSpec:
-    """How a task is verified (Harbor's `[verifier]`): `tests/test.sh` runs as `/tests/test.sh`, `/logs/verifier` is read."""
+    """How a task is verified (Harbor's `[verifier]`): `tests/test.sh` runs in /tests, /logs/verifier is read."""
 
     path: Path
     """The task's `tests/` directory."""
