@@ -1,0 +1,280 @@
+"""One RunConfig, composed of each part's own small config: TOML in, `section.key=value` from the command line on top.
+
+Boundary: configuration is read, checked and written here and stops at the constructors of the parts. Nothing in this
+module imports torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import tomlkit
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from tomlkit.items import Table
+
+from t1.errors import ConfigError
+from t1.harness.config import TerminalConfig
+from t1.training.config import PPOConfig, SFTConfig
+
+COMMAND_LINE = "command line"
+
+
+class Section(BaseModel):
+    """A part of the configuration: immutable, and strict about its keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class RunSection(Section):
+    """The run as a whole."""
+
+    seed: int = Field(0, ge=0)
+    """Decides tasks, demonstrations, initial weights and draws."""
+    steps: int = Field(60, ge=1)
+    """PPO steps."""
+    checkpoint_every: int = Field(10, ge=1)
+    """Steps between checkpoints; the last step always writes one."""
+    keep_checkpoints: int = Field(2, ge=1)
+    """Older checkpoints are removed, but never the last complete one."""
+    threads: int = Field(0, ge=0)
+    """torch threads; 0 = one per core, at most two."""
+
+
+class TasksSection(Section):
+    """The suite that is trained and evaluated on."""
+
+    path: str = ""
+    """A suite: task directories, or `train/` and `heldout/` of them. Empty = generate `shell-basics` in the run."""
+    num_train: int = Field(1200, ge=1)
+    """Generated training tasks."""
+    num_heldout: int = Field(300, ge=1)
+    """Generated held-out tasks."""
+    min_requirements: int = Field(1, ge=1)
+    max_requirements: int = Field(5, ge=1)
+
+
+class ModelSection(Section):
+    """The policy at the start."""
+
+    path: str = ""
+    """A local Hugging Face directory. Empty = the small Mixture-of-Experts base that ships with T1."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    max_context: int = Field(768, ge=16)
+    """Longest prompt + completion, in tokens."""
+
+
+class SandboxesSection(Section):
+    """Where the policy's commands run."""
+
+    kind: Literal["namespaces"] = "namespaces"
+    root: str = ""
+    """Directory for the sandboxes' files. Empty = the machine's temporary directory."""
+
+
+class RolloutsSection(Section):
+    """How experience is collected."""
+
+    tasks_per_step: int = Field(64, ge=1)
+    group_size: int = Field(4, ge=1)
+    """Rollouts per task and step."""
+    max_concurrent: int = Field(64, ge=1)
+    """Attempts under way at once."""
+    max_attempts: int = Field(3, ge=1)
+    """Launches before an infrastructure failure is final."""
+    watchdog_s: float = Field(300.0, gt=0)
+    """Longest wait without a single completed rollout."""
+
+
+class RewardSection(Section):
+    """Design law 5: passed assertions over one number for the whole run."""
+
+    kind: Literal["dense", "binary"] = "dense"
+    normalizer: float | None = Field(None, gt=0)
+    """None = the largest assertion count of the training pool. Written into the run; a resume may not change it."""
+    max_fallback_share: float = Field(0.02, ge=0, le=1)
+    """The run warns above this share of rewards that fell back to the binary outcome."""
+
+
+class TitoSection(Section):
+    """How turns become the training stream."""
+
+    on_residual: Literal["accept", "split"] = "accept"
+    """`split` is exact: a turn whose context was not what the sampler saw opens a new segment."""
+
+
+class EvaluationSection(Section):
+    """How a checkpoint is measured."""
+
+    num_tasks: int = Field(200, ge=1)
+    """Held-out tasks, the same for every stage."""
+    rollouts_per_task: int = Field(1, ge=1)
+    seed: int = Field(1000, ge=0)
+
+
+class TrackerSection(Section):
+    """Where metrics go, beside metrics.jsonl."""
+
+    tensorboard: bool = False
+
+
+class RunConfig(Section):
+    """Everything that a run depends on."""
+
+    run: RunSection = RunSection()
+    tasks: TasksSection = TasksSection()
+    model: ModelSection = ModelSection()
+    harness: TerminalConfig = TerminalConfig()
+    sandboxes: SandboxesSection = SandboxesSection()
+    rollouts: RolloutsSection = RolloutsSection()
+    reward: RewardSection = RewardSection()
+    tito: TitoSection = TitoSection()
+    sft: SFTConfig = SFTConfig()
+    ppo: PPOConfig = PPOConfig()
+    evaluation: EvaluationSection = EvaluationSection()
+    tracker: TrackerSection = TrackerSection()
+
+
+def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
+    """The configuration in the TOML file at `path` (None = defaults) with `section.key=value` overrides on top."""
+    raw = {} if path is None else _read_toml(path)
+    changed = [_apply(raw, override) for override in overrides]
+    return check_config(raw, source=str(path or "defaults"), overridden=changed)
+
+
+def check_config(raw: Mapping[str, Any], *, source: str, overridden: Sequence[str] = ()) -> RunConfig:
+    """Validate raw values; the first mistake becomes one line that names its place and the nearest right key."""
+    try:
+        # JSON mode: strict about types, yet a string may stand for an enum and a list for a tuple.
+        return RunConfig.model_validate_json(json.dumps(raw, default=str), strict=True)
+    except ValidationError as errors:
+        first, *others = errors.errors()
+        dotted = ".".join(str(part) for part in first["loc"])
+        place = COMMAND_LINE if dotted in overridden else source
+        more = f" (and {len(others)} more)" if others else ""
+        raise ConfigError(f"{place}: {_explain(dotted, first)}{more}") from None
+
+
+def _explain(dotted: str, error: Any) -> str:
+    """One mistake in words."""
+    if error["type"] == "extra_forbidden":
+        near = nearest_key(dotted)
+        return f"{dotted}: unknown key" + (f"; did you mean {near}?" if near else "")
+    reason = error["msg"][0].lower() + error["msg"][1:]
+    return f"{dotted}: {reason}, got {json.dumps(error['input'], default=str)}"
+
+
+def nearest_key(dotted: str) -> str | None:
+    """The existing key that looks most like `dotted`: among its siblings first, then by last name, then anywhere."""
+    keys = config_keys()
+    every = [*keys, *{key.rpartition(".")[0] for key in keys} - {""}]
+    parent, _, name = dotted.rpartition(".")
+    siblings = [key for key in every if key.rpartition(".")[0] == parent]
+    for candidates, word, cutoff in (
+        ({key.rpartition(".")[2]: key for key in siblings}, name, 0.6),
+        ({key.rpartition(".")[2]: key for key in keys}, name, 0.8),
+        ({key: key for key in every}, dotted, 0.5),
+    ):
+        if match := difflib.get_close_matches(word, candidates, n=1, cutoff=cutoff):
+            return candidates[match[0]]
+    return None
+
+
+def config_keys() -> list[str]:
+    """Every dotted key that holds a value, in order."""
+    return list(_keys(RunConfig, ""))
+
+
+def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        inner = _section_of(field.annotation)
+        if inner is None:
+            yield prefix + name
+        else:
+            yield from _keys(inner, f"{prefix}{name}.")
+
+
+def _section_of(annotation: Any) -> type[BaseModel] | None:
+    """The section that a field holds, if it holds one."""
+    for candidate in (annotation, *typing.get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    """Parse a TOML file, or say in one line what is wrong with it."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.toml")], n=1)
+        hint = f"; did you mean {path.parent / near[0]}?" if near else ""
+        raise ConfigError(f"{path}: no such file{hint}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as TOML: {error}") from None
+
+
+def _apply(raw: dict[str, Any], override: str) -> str:
+    """Put one `section.key=value` into `raw`; returns the dotted key."""
+    dotted, equals, text = override.partition("=")
+    dotted = dotted.strip()
+    if not equals or not dotted or not all(dotted.split(".")):
+        raise ConfigError(f"{COMMAND_LINE}: {override!r} is not of the form section.key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a string: no quoting inside quoting
+    *parents, name = dotted.split(".")
+    place = raw
+    for parent in parents:
+        inner = place.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{COMMAND_LINE}: {dotted}: {parent} is a value, not a section")
+        place = inner
+    place[name] = value
+    return dotted
+
+
+def write_config(config: RunConfig, path: Path) -> None:
+    """Write every value, the defaults too, each with its description as a comment."""
+    document = tomlkit.document()
+    document.add(tomlkit.comment("The configuration as run. `t1 train CONFIG section.key=value` changes one value."))
+    for name in RunConfig.model_fields:
+        document.add(tomlkit.nl())
+        document.add(name, _table(getattr(config, name)))
+    path.write_text(tomlkit.dumps(document), encoding="utf-8")
+
+
+def _table(section: BaseModel) -> Table:
+    """One section as a TOML table; None is an absent key."""
+    table = tomlkit.table()
+    values = section.model_dump(mode="json")
+    for name, field in type(section).model_fields.items():
+        inner = getattr(section, name)
+        if isinstance(inner, BaseModel):
+            table.add(name, _table(inner))
+            continue
+        for line in (field.description or "").splitlines():
+            table.add(tomlkit.comment(line))
+        if values[name] is None:
+            table.add(tomlkit.comment(f"{name} is not set"))
+        else:
+            table.add(name, values[name])
+    return table
+
+
+def differing_keys(old: RunConfig, new: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """Dotted key → (old, new) of every value that differs."""
+    differences = {}
+    for key in config_keys():
+        before, after = old, new
+        for part in key.split("."):
+            before, after = getattr(before, part), getattr(after, part)
+        if before != after:
+            differences[key] = (before, after)
+    return differences

@@ -1,0 +1,50 @@
+"""Settings of the trainers. Free of torch, so that a configuration can be read and checked without it."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class SFTConfig(BaseModel):
+    """Supervised fine-tuning: mean negative log-likelihood over action tokens, AdamW, constant learning rate."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    lr: float = Field(2e-3, gt=0)
+    steps: int = Field(400, ge=0)
+    batch_size: int = Field(64, ge=1)
+    """Trajectories per step."""
+    max_pack_tokens: int = Field(4096, ge=2)
+    grad_clip: float = Field(1.0, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    seed: int = Field(0, ge=0)
+
+
+class PPOConfig(BaseModel):
+    """PPO with a separate critic. No KL, entropy bonus, length shaping or load-balancing loss (see docs)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    lr: float = Field(2e-4, gt=0)
+    critic_lr: float = Field(5e-4, gt=0)
+    clip_low: float = Field(0.2, gt=0)
+    clip_high: float = Field(0.28, gt=0)
+    """Asymmetric clipping (DAPO, arXiv 2503.14476)."""
+    value_clip: float | None = Field(None, gt=0)
+    gamma: float = Field(1.0, gt=0, le=1)
+    lam_policy: float = Field(0.95, ge=0, le=1)
+    lam_critic: float = Field(1.0, ge=0, le=1)
+    """Decoupled GAE (VC-PPO, arXiv 2503.01491)."""
+    epochs: int = Field(1, ge=1)
+    num_minibatches: int = Field(2, ge=1)
+    max_pack_tokens: int = Field(4096, ge=2)
+    grad_clip: float = Field(1.0, gt=0)
+    critic_warmup_steps: int = Field(2, ge=0)
+    """Steps that train only the critic, before the policy moves."""
+    whiten: bool = True
+    """Advantages of a batch get mean 0 and deviation 1."""
+    importance_cap: float | None = Field(None, gt=0)
+    """Truncation of the importance weights exp(old_logprobs − sampler_logprobs); None = off."""
+    activation_checkpointing: bool = False
+    weight_decay: float = Field(0.0, ge=0)
+    seed: int = Field(0, ge=0)
