@@ -1,0 +1,151 @@
+"""One attempt at one task, from an open sandbox to a scored Rollout.
+
+The only place that turns exceptions into data (design law 6): an InfrastructureError becomes a typed Failure without
+a reward and the attempt is launched again, up to a limit; everything else is a broken program and crashes. What the
+policy spoils is scored like any other outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from t1.errors import InfrastructureError, SandboxTimeout, SandboxUnavailable
+from t1.protocols import Harness, Sampler, Sandbox, SandboxProvider, Verifier
+from t1.types import (
+    Episode,
+    Failure,
+    Outcome,
+    RewardSource,
+    Rollout,
+    RolloutId,
+    RolloutTimings,
+    StopReason,
+    Task,
+    Turn,
+    Verdict,
+)
+
+Scorer = Callable[[Verdict], tuple[float, RewardSource]]
+"""Verdict to (reward, where it came from)."""
+TurnsCheck = Callable[[RolloutId, tuple[Turn, ...]], None]
+"""Raises RoutingError (infrastructure) when a capture breaks its contract, before anything is trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long an attempt may wait beyond the task's own limits, and how often it is launched."""
+
+    max_attempts: int = 3
+    open_s: float = 60.0
+    close_s: float = 30.0
+    verify_slack_s: float = 60.0
+
+
+class Collector:
+    """Runs attempts with one harness, one kind of sandbox, one verifier and one reward."""
+
+    def __init__(
+        self,
+        *,
+        harness: Harness,
+        provider: SandboxProvider,
+        verifier: Verifier,
+        sampler: Sampler,
+        scorer: Scorer,
+        check_turns: TurnsCheck | None = None,
+        bounds: Bounds = Bounds(),
+    ) -> None:
+        self._harness = harness
+        self._provider = provider
+        self._verifier = verifier
+        self._sampler = sampler
+        self._scorer = scorer
+        self._check_turns = check_turns
+        self._bounds = bounds
+        self.failures: Counter[str] = Counter()
+        """Infrastructure failures by kind, relaunched ones included."""
+        self.pending: dict[RolloutId, tuple[str, float]] = {}
+        """Stage and start (monotonic seconds) of every attempt under way: what a watchdog names."""
+
+    async def collect(self, task: Task, rollout: RolloutId, *, seed: int | None = None) -> Rollout:
+        """One rollout of `task`; its outcome holds a failure only after `max_attempts` launches."""
+        try:
+            for attempt in range(1, self._bounds.max_attempts + 1):
+                # A relaunch must not replay the very draw that failed.
+                drawn = None if seed is None else seed + (attempt - 1) * 1_000_003
+                result = await self._attempt(task, rollout, f"{rollout}#{attempt}", drawn)
+                if result.outcome.failure is None:
+                    break
+                self.failures[result.outcome.failure.kind] += 1
+            return replace(result, attempts=attempt)
+        finally:
+            self.pending.pop(rollout, None)
+
+    async def _attempt(self, task: Task, rollout: RolloutId, session: str, seed: int | None) -> Rollout:
+        started = time.monotonic()
+        episode, verifier_s = Episode((), StopReason.FAILED), 0.0
+        try:
+            self._enter(rollout, "open")
+            async with self._sandbox(task) as sandbox:
+                self._enter(rollout, "run")
+                async with self._session(session):
+                    episode = await self._harness.run(task, sandbox, self._sampler, session=session, seed=seed)
+                if self._check_turns is not None:
+                    self._check_turns(rollout, episode.turns)
+                self._enter(rollout, "verify")
+                verifying = time.monotonic()
+                verdict = await self._verify(task, sandbox)
+                verifier_s = time.monotonic() - verifying
+            reward, source = self._scorer(verdict)
+            outcome = Outcome(episode.stop, verdict, reward, source)
+        except SandboxUnavailable:
+            raise  # no attempt on this host can succeed
+        except InfrastructureError as error:
+            failure = Failure(type(error).__name__, str(error), where=self.pending[rollout][0])
+            outcome = Outcome(StopReason.FAILED, None, None, RewardSource.NONE, failure)
+        turns = episode.turns
+        timings = RolloutTimings(
+            wall_s=time.monotonic() - started,
+            queue_s=sum(turn.timings.queue_s for turn in turns),
+            engine_s=sum(turn.timings.prefill_s + turn.timings.decode_s for turn in turns),
+            sandbox_s=sum(turn.sandbox_s for turn in turns),
+            verifier_s=verifier_s,
+        )
+        return Rollout(rollout, task.digest, turns, outcome, timings)
+
+    def _enter(self, rollout: RolloutId, stage: str) -> None:
+        self.pending[rollout] = (stage, time.monotonic())
+
+    @asynccontextmanager
+    async def _sandbox(self, task: Task) -> Any:
+        sandbox = await _bounded(self._provider.open(task), self._bounds.open_s, "opening a sandbox")
+        try:
+            yield sandbox
+        finally:
+            await _bounded(asyncio.shield(sandbox.close()), self._bounds.close_s, "closing a sandbox")
+
+    @asynccontextmanager
+    async def _session(self, session: str) -> Any:
+        try:
+            yield
+        finally:
+            await self._sampler.close_session(session)
+
+    async def _verify(self, task: Task, sandbox: Sandbox) -> Verdict:
+        bound = task.verifier.timeout_s + self._bounds.verify_slack_s
+        return await _bounded(self._verifier.verify(task, sandbox), bound, "verifying")
+
+
+async def _bounded(awaitable: Any, seconds: float, what: str) -> Any:
+    """Await with a bound; a miss is an infrastructure failure that names what was waited for."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await awaitable
+    except TimeoutError as error:
+        raise SandboxTimeout(f"{what} took longer than {seconds:.0f} s") from error
