@@ -1,0 +1,53 @@
+# Every target does the set-up that it needs. Two to begin with: `make quickstart` and `make test`.
+#
+#   PYTHON=python3.12 make venv     another interpreter (3.11 or newer)
+#   THREADS=4 make test             more test workers than two
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+THREADS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+
+.PHONY: help quickstart test lint types venv sandbox base clean bench bench-sandbox bench-engine bench-tito bench-train
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+quickstart: $(STAMP) sandbox ## base model -> SFT -> PPO -> evaluation in real sandboxes; writes runs/quickstart
+	$(BIN)/t1 quickstart
+
+test: $(STAMP) sandbox ## every test, on two workers
+	$(BIN)/python -m pytest -n $(THREADS) --dist worksteal
+
+lint: $(STAMP) ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy
+
+base: $(STAMP) ## pre-train the small base model that ships with the package
+	$(BIN)/python -m t1.base.pretrain
+
+bench: bench-sandbox bench-engine bench-tito bench-train ## every benchmark
+
+bench-sandbox bench-engine bench-tito bench-train: bench-%: $(STAMP) sandbox
+	$(BIN)/python bench/bench_$*.py
+
+venv: $(STAMP) ## the virtual environment in .venv
+
+sandbox: ## bubblewrap, from the system's packages if it is missing and we are root
+	@.ci/bubblewrap
+
+clean: ## remove the virtual environment and caches, keep runs
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "T1 needs Python 3.11 or newer with venv (Debian: apt-get install python3 python3-venv)." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
