@@ -155,7 +155,8 @@ def check_config(raw: Mapping[str, Any], *, source: str, overridden: Sequence[st
     except ValidationError as errors:
         first, *others = errors.errors()
         dotted = ".".join(str(part) for part in first["loc"])
-        place = COMMAND_LINE if dotted in overridden else source
+        typed = any(f"{key}.".startswith(f"{dotted}.") for key in overridden)
+        place = COMMAND_LINE if typed else source
         more = f" (and {len(others)} more)" if others else ""
         raise ConfigError(f"{place}: {_explain(dotted, first)}{more}") from None
 
