@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: help quickstart test lint types venv sandbox base clean bench bench-sandbox bench-engine bench-tito bench-train
+.PHONY: docs help quickstart test lint types venv sandbox base clean bench bench-sandbox bench-engine bench-tito bench-train
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ bench: bench-sandbox bench-engine bench-tito bench-train ## every benchmark
 
 bench-sandbox bench-engine bench-tito bench-train: bench-%: $(STAMP) sandbox
 	$(BIN)/python bench/bench_$*.py
+
+docs: $(STAMP) ## write docs/configuration.md from the code
+	$(BIN)/python docs/configuration.py
 
 venv: $(STAMP) ## the virtual environment in .venv
 
