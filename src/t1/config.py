@@ -38,6 +38,8 @@ class RunSection(Section):
     """Decides tasks, demonstrations, initial weights and draws."""
     steps: int = Field(60, ge=1)
     """PPO steps."""
+    budget_s: float | None = Field(None, gt=0)
+    """Seconds for the whole quickstart: PPO begins no step that would leave no time for the last evaluation."""
     checkpoint_every: int = Field(10, ge=1)
     """Steps between checkpoints; the last step always writes one."""
     keep_checkpoints: int = Field(2, ge=1)

@@ -1,0 +1,246 @@
+"""The stages of a pipeline, each over an open Workshop and an open RunDir: demonstrations, SFT, PPO, evaluation.
+
+A stage shows its progress, logs its metrics and stores what it saw. The commands call one of them, the quickstart all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from t1.config import RunConfig
+from t1.errors import RunError
+from t1.inference import load_model
+from t1.loop import train
+from t1.progress import ProgressDisplay
+from t1.protocols import Tracker
+from t1.rollouts.store import write_step
+from t1.rundir import RunDir
+from t1.tracking import JsonLinesTracker, TensorBoardTracker, Trackers
+from t1.training.checkpoints import checkpoint_path, latest_checkpoint, prune_checkpoints
+from t1.training.critic import Critic
+from t1.training.experience import Experience, prepare
+from t1.training.ppo import PPOTrainer
+from t1.training.sft import SFTTrainer
+from t1.types import RewardSource, Rollout, Severity, Task, Trajectory
+from t1.workshop import Workshop
+
+
+@dataclass(slots=True)
+class Stages:
+    """What all stages of one run share."""
+
+    shop: Workshop
+    run: RunDir
+    tracker: Tracker
+    show: ProgressDisplay
+    audit: Counter[str] = field(default_factory=Counter)
+    """Counters of the auditor over everything that was trained on."""
+
+    def evaluate(self, name: str, tasks: Sequence[Task]) -> list[Rollout]:
+        """Roll the engine's policy out on held-out tasks and store everything."""
+        config = self.shop.config.evaluation
+        total = len(tasks) * config.rollouts_per_task
+        self.show.stage(f"evaluate {name}", total=total, unit="rollouts")
+        rollouts = self.shop.evaluate(
+            tasks,
+            rollouts_per_task=config.rollouts_per_task,
+            seed=config.seed,
+            progress=self.show.reached,
+        )
+        experience = self._prepare(rollouts)
+        write_step(self.run.rollouts / f"eval-{name}.parquet", rollouts, experience.flat)
+        self.show.advance(0, summarize(rollouts, experience))
+        return rollouts
+
+    def demonstrate(self, tasks: Sequence[Task]) -> list[Trajectory]:
+        """Play the reference solutions; a demonstration that its own verifier does not accept is left out."""
+        self.show.stage("demonstrations", total=len(tasks), unit="rollouts")
+        rollouts = self.shop.demonstrate(tasks, progress=self.show.reached)
+        experience = self._prepare(rollouts)
+        write_step(self.run.rollouts / "demonstrations.parquet", rollouts, experience.flat)
+        pairs = zip(experience.rollouts, experience.trajectories, strict=True)
+        kept = [t for rollout, segments in pairs if rollout.outcome.solved for t in segments]
+        if not kept:
+            raise RunError("no demonstration was accepted by its verifier: check the suite with `t1 tasks check`")
+        if len(kept) < len(rollouts):
+            self.show.note(f"{len(rollouts) - len(kept)} of {len(rollouts)} demonstrations were not accepted")
+        return kept
+
+    def finetune(self, start: Path, demonstrations: Sequence[Trajectory]) -> Path:
+        """SFT from the checkpoint `start`; returns the new checkpoint, whose weights the engine has afterwards."""
+        config = self.shop.config.sft
+        trainer = SFTTrainer(load_model(start, dtype=torch.float32), config)
+        self.show.stage("sft", total=config.steps)
+        for step, batch in enumerate(epochs(demonstrations, config.batch_size, config.steps, config.seed)):
+            stats = trainer.step(batch)
+            rate = stats["num_tokens"] / stats["update_s"]
+            self.tracker.log({"stage": "sft", "step": step, **stats, "tokens_per_s": rate})
+            self.show.advance(1, {"loss": stats["loss"], "tokens_per_s": rate})
+        path = self.run.checkpoints / "sft"
+        trainer.save(path, tokenizer_from=start)
+        self.shop.publish({name: weight.detach() for name, weight in trainer.model.state_dict().items()}, 0)
+        return path
+
+    def reinforce(self, start: Path, tasks: Sequence[Task], *, deadline: float | None = None) -> Path:
+        """PPO from the policy `start`, or on from the run's latest checkpoint; returns the last checkpoint.
+
+        `deadline` (time.monotonic seconds) ends the stage early, at a step's end; the report says how far it came.
+        """
+        config = self.shop.config
+        policy = load_model(start, dtype=torch.float32)
+        trainer = PPOTrainer(
+            policy,
+            Critic(policy),
+            config.ppo,
+            temperature=config.harness.sampling.temperature,
+            normalizer=self.shop.normalizer,
+        )
+        folder = self.run.checkpoints / "rl"
+        if (latest := latest_checkpoint(folder)) is not None:
+            trainer.load(latest)
+        first, last = trainer.num_steps, config.run.steps
+        self.shop.publish(trainer.weights(), first)
+        total = config.rollouts.tasks_per_step * config.rollouts.group_size
+        self.show.stage("rl", total=last, done=first)
+        recorder = Recorder(self, trainer, folder, start)
+        source = self.shop.source(
+            tasks, progress=lambda done, _: self.show.advance(0, {"collected": f"{done}/{total}"})
+        )
+        train(
+            source=source,
+            prepare=self._prepare,
+            trainer=trainer,
+            publish=self.shop.publish,
+            record=recorder,
+            steps=until(deadline, range(first, last)),
+        )
+        return recorder.checkpoint()
+
+    def _prepare(self, rollouts: Sequence[Rollout]) -> Experience:
+        renderer = self.shop.renderer
+        experience = prepare(
+            rollouts,
+            boundary_ids=renderer.boundary_ids,
+            decode=renderer.decode,
+            on_residual=self.shop.config.tito.on_residual,
+            vocab_size=self.shop.vocab_size,
+            num_experts=self.shop.num_experts,
+        )
+        self.audit.update(experience.counters)
+        self.audit["findings_error"] += sum(f.severity is Severity.ERROR for f in experience.findings)
+        self.audit["findings_warning"] += sum(f.severity is Severity.WARNING for f in experience.findings)
+        return experience
+
+
+@contextmanager
+def open_tracker(config: RunConfig, run: RunDir, *, before_step: int | None = None) -> Iterator[Tracker]:
+    """The run's trackers. A resumed run drops the records from PPO step `before_step` on: they will be made again."""
+
+    def keep(record: Mapping[str, Any]) -> bool:
+        return before_step is None or record.get("stage") != "rl" or int(record["step"]) < before_step
+
+    trackers: list[Tracker] = [JsonLinesTracker(run.metrics, keep=keep)]
+    if config.tracker.tensorboard:
+        trackers.append(TensorBoardTracker(run.logs / "tensorboard"))
+    tracker = Trackers(trackers)
+    try:
+        yield tracker
+    finally:
+        tracker.close()
+
+
+class Recorder:
+    """What happens to a finished PPO step: stored, logged, shown, and checkpointed now and then."""
+
+    def __init__(self, stages: Stages, trainer: PPOTrainer, folder: Path, tokenizer_from: Path) -> None:
+        self._stages = stages
+        self._trainer = trainer
+        self._folder = folder
+        self._tokenizer_from = tokenizer_from
+        self._step_started = time.monotonic()
+
+    def __call__(
+        self, step: int, rollouts: Sequence[Rollout], experience: Experience, stats: Mapping[str, float]
+    ) -> None:
+        stages, config = self._stages, self._stages.shop.config
+        write_step(stages.run.rollouts / f"rl-{step:05d}.parquet", rollouts, experience.flat)
+        wall_s = time.monotonic() - self._step_started
+        collect_s = wall_s - stats["score_s"] - stats["update_s"]
+        metrics = summarize(rollouts, experience, collect_s=collect_s) | dict(stats)
+        stages.tracker.log({"stage": "rl", "step": step, "version": step, "wall_s": wall_s, **metrics})
+        stages.show.advance(1, metrics)
+        if metrics["fallback_share"] > config.reward.max_fallback_share:
+            stages.show.note(
+                f"step {step}: {metrics['fallback_share']:.1%} of the rewards fell back to the binary outcome: "
+                "the verifiers' per-assertion reports are missing or unreadable"
+            )
+        if (step + 1) % config.run.checkpoint_every == 0:
+            self.checkpoint()
+        self._step_started = time.monotonic()
+
+    def checkpoint(self) -> Path:
+        """Write the trainer's state, unless it is there already; prune the older ones."""
+        path = checkpoint_path(self._folder, self._trainer.num_steps)
+        if latest_checkpoint(self._folder) != path:
+            self._trainer.save(path, tokenizer_from=self._tokenizer_from)
+            prune_checkpoints(self._folder, keep=self._stages.shop.config.run.keep_checkpoints)
+        return path
+
+
+def summarize(rollouts: Sequence[Rollout], experience: Experience, *, collect_s: float | None = None) -> dict[str, Any]:
+    """The numbers of a set of rollouts that a step logs."""
+    scored = [r for r in rollouts if r.outcome.failure is None]
+    count = max(len(scored), 1)
+    passed = [r.outcome.verdict.num_passed or 0 for r in scored if r.outcome.verdict is not None]
+    fallbacks = sum(r.outcome.reward_source is RewardSource.BINARY_FALLBACK for r in scored)
+    sampled = sum(r.num_sampled for r in rollouts)
+    metrics: dict[str, Any] = {
+        "reward": sum(r.outcome.reward or 0.0 for r in scored) / count,
+        "solve_rate": sum(r.outcome.solved for r in scored) / count,
+        "mean_passed_assertions": sum(passed) / count,
+        "mean_turns": sum(len(r.turns) for r in scored) / count,
+        "mean_sampled_tokens": sampled / max(len(rollouts), 1),
+        "fallback_share": fallbacks / count,
+        "failures": sum(r.outcome.failure is not None for r in rollouts),
+        "relaunched": sum(r.attempts - 1 for r in rollouts),
+        "dropped": sum(experience.dropped.values()),
+        "findings": len(experience.findings),
+        "stops": dict(Counter(str(r.outcome.stop) for r in rollouts)),
+    }
+    if collect_s is not None:
+        metrics |= {
+            "collect_s": collect_s,
+            "tokens_per_s": sampled / collect_s,
+            "trials_per_s": len(rollouts) / collect_s,
+        }
+    return metrics
+
+
+def epochs(
+    trajectories: Sequence[Trajectory], batch_size: int, num_steps: int, seed: int
+) -> Iterator[list[Trajectory]]:
+    """`num_steps` batches, each epoch a fresh permutation of the trajectories."""
+    rng = np.random.default_rng(seed)
+    order: list[int] = []
+    for _ in range(num_steps):
+        while len(order) < batch_size:
+            order += rng.permutation(len(trajectories)).tolist()
+        yield [trajectories[i] for i in order[:batch_size]]
+        del order[:batch_size]
+
+
+def until(deadline: float | None, steps: range) -> Iterator[int]:
+    """The steps that begin before the deadline."""
+    for step in steps:
+        if deadline is not None and time.monotonic() >= deadline:
+            return
+        yield step

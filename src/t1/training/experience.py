@@ -1,0 +1,84 @@
+"""Rollouts to experience: assemble each rollout into trajectories, audit them, keep what is sound.
+
+What is kept out is counted by reason and never hidden: infrastructure failures have no reward, a finding of severity
+error taints its whole rollout (half of an episode's credit would be wrong credit).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from t1.tito import assemble, audit
+from t1.types import Finding, IntArray, Rollout, Severity, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What one step may train on, aligned by index."""
+
+    rollouts: tuple[Rollout, ...]
+    """Kept rollouts."""
+    trajectories: tuple[tuple[Trajectory, ...], ...]
+    """Segments of each kept rollout, in time order."""
+    rewards: tuple[float, ...]
+    findings: tuple[Finding, ...] = ()
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Rollouts that are not trained on, by reason."""
+    counters: dict[str, int] = field(default_factory=dict)
+    """The auditor's counters over all audited rollouts."""
+
+    @property
+    def rewarded(self) -> list[tuple[tuple[Trajectory, ...], float]]:
+        """(segments, reward) of every kept rollout: what the trainer asks for."""
+        return list(zip(self.trajectories, self.rewards, strict=True))
+
+    @property
+    def flat(self) -> list[Trajectory]:
+        """All kept trajectories."""
+        return [trajectory for segments in self.trajectories for trajectory in segments]
+
+
+def prepare(
+    rollouts: Sequence[Rollout],
+    *,
+    boundary_ids: frozenset[int],
+    decode: Callable[[IntArray], str] | None = None,
+    on_residual: Literal["accept", "split"] = "accept",
+    vocab_size: int | None = None,
+    num_experts: int | None = None,
+) -> Experience:
+    """Assemble and audit every scored rollout."""
+    kept: list[tuple[Rollout, tuple[Trajectory, ...], float]] = []
+    findings: list[Finding] = []
+    dropped: Counter[str] = Counter()
+    counters: Counter[str] = Counter()
+    for rollout in rollouts:
+        reward = rollout.outcome.reward
+        if reward is None:
+            assert rollout.outcome.failure is not None
+            dropped[f"failure:{rollout.outcome.failure.kind}"] += 1
+            continue
+        if not rollout.turns:
+            dropped["no turns"] += 1
+            continue
+        segments = assemble(
+            rollout.id, rollout.turns, boundary_ids=boundary_ids, decode=decode, on_residual=on_residual
+        )
+        report = audit(rollout, segments, vocab_size=vocab_size, num_experts=num_experts)
+        findings += report.findings
+        counters.update(report.counters)
+        if errors := {f.rule for f in report.findings if f.severity is Severity.ERROR}:
+            dropped[f"audit:{min(errors)}"] += 1
+            continue
+        kept.append((rollout, segments, reward))
+    return Experience(
+        rollouts=tuple(rollout for rollout, _, _ in kept),
+        trajectories=tuple(segments for _, segments, _ in kept),
+        rewards=tuple(reward for _, _, reward in kept),
+        findings=tuple(findings),
+        dropped=dict(dropped),
+        counters=dict(counters),
+    )

@@ -1,0 +1,153 @@
+"""The parts of a run, built from its configuration: sandboxes, verifier, renderer, harness, engine.
+
+The commands and the quickstart share it. Config stops here: below, every part asks for what it uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+
+from t1.base import base_path
+from t1.config import RunConfig
+from t1.harness import ChatMLRenderer, DemonstrationHarness, TerminalHarness
+from t1.inference import TorchEngine, load_model
+from t1.protocols import Harness
+from t1.rollouts import Bounds, Collector, Lockstep, TaskStream, collect_all
+from t1.rollouts.collect import Scorer
+from t1.rollouts.sources import Progress
+from t1.routing import join
+from t1.sandboxes import NamespaceProvider
+from t1.types import Rollout, RolloutId, Task, Turn
+from t1.verification import PristineVerifier, score
+
+
+class Workshop:
+    """Opens the parts once; use as a context manager so that sandboxes and engine are gone on any exit."""
+
+    def __init__(self, config: RunConfig, model_path: Path, *, normalizer: float, version: int = 0) -> None:
+        self.config = config
+        self.renderer = ChatMLRenderer.from_pretrained(model_path)
+        self.runner = asyncio.Runner()
+        self.normalizer = normalizer
+        model = load_model(model_path, dtype=getattr(torch, config.model.dtype))
+        self.num_experts: int | None = getattr(model.config, "num_experts", None)
+        self.vocab_size = int(model.config.vocab_size)
+        self.provider = NamespaceProvider(root=Path(config.sandboxes.root) if config.sandboxes.root else None)
+        self.verifier = PristineVerifier(self.provider)
+        self.engine = TorchEngine(
+            model,
+            max_context=config.model.max_context,
+            max_rows=config.rollouts.max_concurrent,
+            version=version,
+            seed=config.run.seed,
+        )
+        self.harness = TerminalHarness(self.renderer, config.harness)
+
+    def __enter__(self) -> Workshop:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.runner.run(self._close())
+        finally:
+            self.runner.close()
+
+    async def _close(self) -> None:
+        await self.engine.aclose()
+        await self.provider.close()
+
+    def collector(self, harness: Harness | None = None) -> Collector:
+        """A collector with the run's reward."""
+        return Collector(
+            harness=harness or self.harness,
+            provider=self.provider,
+            verifier=self.verifier,
+            sampler=self.engine,
+            scorer=self._scorer(),
+            check_turns=check_turns,
+            bounds=Bounds(max_attempts=self.config.rollouts.max_attempts),
+        )
+
+    def publish(self, weights: Mapping[str, Any], version: int) -> None:
+        """Give the engine its own copy of these weights; it samples with them from now on."""
+        self.runner.run(self.engine.publish(weights, version))
+
+    def _scorer(self) -> Scorer:
+        return partial(score, normalizer=self.normalizer, kind=self.config.reward.kind)
+
+    def evaluate(
+        self, tasks: Sequence[Task], *, rollouts_per_task: int = 1, seed: int = 0, progress: Progress | None = None
+    ) -> list[Rollout]:
+        """Roll the engine's policy out on every task; the same seed draws the same uniforms for every policy."""
+        return self._collect(self.collector(), tasks, rollouts_per_task, seed, progress)
+
+    def demonstrate(self, tasks: Sequence[Task], *, progress: Progress | None = None) -> list[Rollout]:
+        """Play every task's reference solution through the same harness, sandboxes and verifier."""
+        style = self.config.harness.action_format
+        harness = DemonstrationHarness(self.harness, self.renderer, style, max_context=self.config.model.max_context)
+        return self._collect(self.collector(harness), tasks, 1, 0, progress)
+
+    def _collect(
+        self, collector: Collector, tasks: Sequence[Task], members: int, seed: int, progress: Progress | None
+    ) -> list[Rollout]:
+        launches = [
+            (task, RolloutId(task.id, 0, member), draw_seed(seed, index, member))
+            for index, task in enumerate(tasks)
+            for member in range(members)
+        ]
+        return self.runner.run(
+            collect_all(
+                collector,
+                launches,
+                max_concurrent=self.config.rollouts.max_concurrent,
+                progress=progress,
+                watchdog_s=self.config.rollouts.watchdog_s,
+            )
+        )
+
+    def source(self, tasks: Sequence[Task], *, progress: Progress | None = None) -> Lockstep:
+        """The on-policy source of training rollouts."""
+        rollouts = self.config.rollouts
+        return Lockstep(
+            self.collector(),
+            TaskStream(tasks, seed=self.config.run.seed),
+            runner=self.runner,
+            num_tasks=rollouts.tasks_per_step,
+            group_size=rollouts.group_size,
+            max_concurrent=rollouts.max_concurrent,
+            seed=self.config.run.seed,
+            progress=progress,
+        )
+
+
+def draw_seed(*entropy: int) -> int:
+    """A 32-bit seed from a path of numbers."""
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+
+
+def check_turns(rollout: RolloutId, turns: tuple[Turn, ...]) -> None:
+    """Refuse a capture that breaks the routing contract before anything is trained (raises RoutingError)."""
+    if turns and turns[0].routing is not None:
+        join(turns)
+
+
+def model_path(config: RunConfig) -> Path:
+    """The configured policy, or the base that ships with T1."""
+    return Path(config.model.path) if config.model.path else base_path()
+
+
+def normalizer_of(config: RunConfig, tasks: Sequence[Task]) -> float:
+    """Design law 5: one number for the whole run, by default the largest assertion count of the training pool."""
+    if config.reward.normalizer is not None:
+        return config.reward.normalizer
+    return float(max((task.num_assertions or 1) for task in tasks))
