@@ -19,7 +19,10 @@ LAYERS = (
     {"base"},
     {"config", "rundir"},
     {"evaluation"},
-    {"loop", "workshop", "quickstart"},
+    {"loop"},
+    {"workshop"},
+    {"stages"},
+    {"quickstart"},
     {"cli", "__main__"},
 )
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}

@@ -22,6 +22,7 @@ from rich.progress import (
 )
 
 _SHOWN = {
+    "collected": ("collected", "{}"),
     "reward": ("reward", "{:.3f}"),
     "solve_rate": ("solved", "{:.1%}"),
     "loss": ("loss", "{:.3f}"),
@@ -38,7 +39,7 @@ def summary(metrics: Mapping[str, object]) -> str:
     parts = []
     for key, (label, form) in _SHOWN.items():
         value = metrics.get(key)
-        if isinstance(value, (int, float)):
+        if isinstance(value, (int, float)) or (key == "collected" and value):
             parts.append(f"{label} {form.format(value)}".strip())
     return " · ".join(parts)
 
@@ -113,6 +114,11 @@ class ProgressDisplay:
             self._bars.update(self._task, advance=amount, shown=escape(summary(self._shown)))
         elif time.monotonic() - self._printed_at >= self._plain_interval_s and self._done < self._total:
             self._print_state()
+
+    def reached(self, done: int, total: int) -> None:
+        """`done` of `total` units are behind: the form in which collectors and generators report."""
+        self._total = total
+        self.advance(done - self._done)
 
     def note(self, text: str) -> None:
         """Print one line above the bars."""

@@ -18,7 +18,7 @@ def shown(*, terminal: bool, interval_s: float = 0.0) -> str:
         display.stage("rl", total=4, done=1)
         display.note("a [note]")
         display.advance(1, {"reward": 0.5, "gap": 0.0123, "tokens_per_s": 2500.0, "private": 3})
-        display.advance(2)
+        display.reached(4, 4)
     return stream.getvalue()
 
 
