@@ -114,18 +114,3 @@ class Trackers:
         """Close each."""
         for tracker in self._trackers:
             tracker.close()
-
-
-def open_tracker(
-    metrics: Path, *, tensorboard: Path | None = None, keep: Callable[[Mapping[str, Any]], bool] = lambda record: True
-) -> Tracker:
-    """The trackers of a run: JSON lines at `metrics`, TensorBoard in the directory `tensorboard` where one is given."""
-    trackers: list[Tracker] = [JsonLinesTracker(metrics, keep=keep)]
-    if tensorboard is not None:
-        trackers.append(TensorBoardTracker(tensorboard))
-    return Trackers(trackers)
-
-
-def before(stage: str, step: int) -> Callable[[Mapping[str, Any]], bool]:
-    """Which records a run resumed at `step` of `stage` keeps: those that it will not write again."""
-    return lambda record: record.get("stage") != stage or int(record.get("step", 0)) < step

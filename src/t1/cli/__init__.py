@@ -1,0 +1,76 @@
+"""The command line: one thin file per command, one place that turns errors into lines and exit codes.
+
+Exit codes: 0 done · 1 done, and what was asked about is not well (`audit`, `doctor`, `tasks check`) · 2 the person can
+fix it · 3 the infrastructure failed · 130 interrupted.
+Boundary: commands read options, call the parts and print. Heavy imports stand inside the commands, so that help,
+`doctor` and mistakes answer at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from t1.cli.audit import audit
+from t1.cli.doctor import doctor
+from t1.cli.eval import evaluate
+from t1.cli.quickstart import quickstart
+from t1.cli.rollout import rollout
+from t1.cli.sft import sft
+from t1.cli.tasks import tasks
+from t1.cli.train import train
+from t1.errors import InfrastructureError, UserError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="t1",
+    help="T1: reinforcement learning for terminal agents. Begin with `t1 doctor` and `t1 quickstart`.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(quickstart)
+app.add_typer(tasks, name="tasks")
+app.command()(rollout)
+app.command()(sft)
+app.command()(train)
+app.command("eval")(evaluate)
+app.command()(audit)
+app.command()(doctor)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code. Mistakes are one line on stderr, never a traceback."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` cleans up as Ctrl-C does
+    try:
+        code = app(args=None if arguments is None else list(arguments), prog_name="t1", standalone_mode=False)
+    except typer.TyperException as error:
+        return _complain(error.format_message(), error.exit_code)
+    except UserError as error:
+        return _complain(str(error), 2)
+    except InfrastructureError as error:
+        return _complain(f"{type(error).__name__}: {error}", 3)
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
+        return _complain(f"{error.filename or 'the disk'}: {error.strerror}", 2)
+    if code == 130:
+        return _complain("interrupted; a run that had begun goes on with `t1 train --resume RUN`", 130)
+    return code if isinstance(code, int) else 0
+
+
+def _complain(message: str, code: int) -> int:
+    """Say it in one line on stderr."""
+    line = " ".join(message.split())
+    print(f"t1: {line}", file=sys.stderr)
+    return code

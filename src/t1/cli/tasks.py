@@ -1,0 +1,99 @@
+"""`t1 tasks`: make a suite, prove it, read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+tasks = typer.Typer(help="Make, check and read suites of task directories.", no_args_is_help=True)
+
+
+@tasks.command()
+def make(
+    path: Annotated[Path, typer.Argument(help="Where the suite goes: a directory that does not exist yet.")],
+    train: Annotated[int, typer.Option(min=1, help="Training tasks.")] = 1200,
+    heldout: Annotated[int, typer.Option(min=1, help="Held-out tasks.")] = 300,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same tasks.")] = 0,
+    max_requirements: Annotated[int, typer.Option(min=1, help="Requirements of the longest task.")] = 5,
+) -> None:
+    """Generate the `shell-basics` suite; every task is proved in a sandbox before it is written.
+
+    Example: **t1 tasks make suites/basics --train 200 --heldout 50 --seed 7**
+    """
+    from t1.config import load_config
+    from t1.errors import UserError
+    from t1.progress import ProgressDisplay
+    from t1.quickstart import generate_suite
+
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"{path}: exists already; choose another place for the suite")
+    values = {"num_train": train, "num_heldout": heldout, "max_requirements": max_requirements}
+    config = load_config(None, [f"run.seed={seed}", *(f"tasks.{key}={value}" for key, value in values.items())])
+    with ProgressDisplay() as show:
+        suite = generate_suite(config, path, show)
+    typer.echo(f"{path}: {len(suite.train)} training and {len(suite.heldout)} held-out tasks")
+
+
+@tasks.command()
+def show(
+    path: Annotated[Path, typer.Argument(help="A task directory, or a suite whose tasks are listed.")],
+    num: Annotated[int, typer.Option("--num", "-n", min=1, help="How many tasks of a suite to list.")] = 20,
+) -> None:
+    """Print a task as a person reads it, or list the tasks of a suite.
+
+    Example: **t1 tasks show suites/basics** · **t1 tasks show suites/basics/heldout/0007**
+    """
+    from t1.tasks import read_suite, read_task
+
+    if (path / "task.toml").exists() or (path / "instruction.md").exists():
+        task = read_task(path)
+        typer.echo(f"{task.id}  {task.digest[:12]}\n\n{task.instruction.strip()}\n")
+        for name, value in task.metadata.items():
+            typer.echo(f"{name}: {value}")
+        if task.solution is not None:
+            typer.echo(f"\n── {task.solution.name}\n{task.solution.read_text(encoding='utf-8').rstrip()}")
+        return
+    suite = read_suite(path)
+    for split, some in (("train", suite.train), ("heldout", suite.heldout)):
+        if some:
+            typer.echo(f"{split}: {len(some)} tasks")
+        for task in some[:num]:
+            typer.echo(f"  {task.path.name:<12} {' '.join(task.instruction.split())[:96]}")
+
+
+@tasks.command()
+def check(
+    path: Annotated[Path, typer.Argument(help="A task directory or a suite.")],
+    num: Annotated[int | None, typer.Option("--num", "-n", min=1, help="Only the first tasks.")] = None,
+) -> None:
+    """Prove tasks in sandboxes: the solution passes everything, doing nothing does not, twice gives the same.
+
+    Example: **t1 tasks check suites/basics -n 20**
+    """
+    import asyncio
+
+    broken = asyncio.run(_check(path, num))
+    raise typer.Exit(1 if broken else 0)
+
+
+async def _check(path: Path, num: int | None) -> int:
+    """Check one after the other and print each; returns how many tasks are not well."""
+    from t1.sandboxes import NamespaceProvider
+    from t1.tasks import check_task, read_suite, read_task
+
+    single = (path / "task.toml").exists()
+    suite = None if single else read_suite(path)
+    some = [read_task(path)] if suite is None else [*suite.train, *suite.heldout]
+    provider = NamespaceProvider()
+    broken = 0
+    try:
+        for task in some[:num]:
+            report = await check_task(task, provider)
+            broken += not report.sound
+            typer.echo(f"{'✓' if report.sound else '✗'} {task.id}" + (f"  {report.advice}" if report.advice else ""))
+    finally:
+        await provider.close()
+    typer.echo(f"{len(some[:num]) - broken} of {len(some[:num])} tasks are sound")
+    return broken

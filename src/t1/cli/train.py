@@ -1,0 +1,61 @@
+"""`t1 train`: PPO in real sandboxes; `--resume` goes on after a kill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from t1.cli.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from t1.config import RunConfig
+    from t1.progress import ProgressDisplay
+    from t1.rundir import RunDir
+
+
+def train(
+    settings: Settings = None,
+    out: Annotated[Path, typer.Option(help="The directory of a new run.")] = Path("runs/train"),
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with this run, from its latest complete checkpoint.", show_default=False)
+    ] = None,
+) -> None:
+    """Train a policy by PPO with a learned critic, on rewards from real sandboxes.
+
+    Example: **t1 train --out runs/rl model.path=runs/sft/checkpoints/sft run.steps=60** · **t1 train --resume runs/rl**
+    """
+    from t1.progress import ProgressDisplay
+    from t1.rundir import RunDir
+
+    if resume is None:
+        config = read_settings(settings)
+        run = RunDir.create(out, config)
+    else:
+        given = read_settings(settings, base=resume / "config.toml") if settings else None
+        run, config = RunDir.resume(resume, given)
+    with run, ProgressDisplay() as show:
+        checkpoint = reinforce(config, run, show)
+    typer.echo(f"{checkpoint}")
+
+
+def reinforce(config: RunConfig, run: RunDir, show: ProgressDisplay) -> Path:
+    """PPO in an open run, from its latest checkpoint where it has one."""
+    from t1.quickstart import open_suite
+    from t1.stages import Stages, open_tracker
+    from t1.training.checkpoints import latest_checkpoint
+    from t1.workshop import Workshop, model_path, normalizer_of
+
+    latest = latest_checkpoint(run.checkpoints / "rl")
+    done = 0 if latest is None else int(latest.name.rpartition("-")[2])
+    # A run of several stages goes on from what its own SFT made.
+    start = run.checkpoints / "sft" if (run.checkpoints / "sft").is_dir() else model_path(config)
+    suite = open_suite(config, run, show)
+    normalizer = normalizer_of(config, suite.train)
+    run.pin("normalizer", normalizer)
+    with (
+        open_tracker(config, run, before_step=done) as tracker,
+        Workshop(config, start, normalizer=normalizer, version=done) as shop,
+    ):
+        return Stages(shop, run, tracker, show).reinforce(start, suite.train)
