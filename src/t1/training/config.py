@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -10,6 +12,8 @@ class SFTConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
+    num_demonstrations: int = Field(400, ge=1)
+    """Training tasks whose reference solution is played as a demonstration."""
     lr: float = Field(2e-3, gt=0)
     steps: int = Field(400, ge=0)
     batch_size: int = Field(64, ge=1)
@@ -35,6 +39,8 @@ class PPOConfig(BaseModel):
     lam_policy: float = Field(0.95, ge=0, le=1)
     lam_critic: float = Field(1.0, ge=0, le=1)
     """Decoupled GAE (VC-PPO, arXiv 2503.01491)."""
+    credit: Literal["token", "turn"] = "token"
+    """What one step of GAE is: an action token, or a whole turn (Turn-PPO, arXiv 2512.17008)."""
     epochs: int = Field(1, ge=1)
     num_minibatches: int = Field(2, ge=1)
     max_pack_tokens: int = Field(4096, ge=2)

@@ -1,0 +1,39 @@
+"""The critic: the policy's transformer with a scalar head.
+
+Boundary: it learns of tokens only. Its router is its own: routes are replayed to make the trainer's policy the one that
+was sampled, and nobody samples from a critic, whose experts soon mean something else than the policy's.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from t1.training.forward import body_of, hidden_states
+from t1.training.packs import Pack
+
+
+class Critic(nn.Module):
+    """V(state): what the rest of the rollout will earn, read off the hidden state before an action."""
+
+    def __init__(self, body: PreTrainedModel) -> None:
+        super().__init__()
+        self.body = body
+        self.head = nn.Linear(body.config.get_text_config().hidden_size, 1, dtype=torch.float32)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.head.to(next(body.parameters()).device)
+
+    @classmethod
+    def from_policy(cls, policy: PreTrainedModel) -> Critic:
+        """A critic that starts as a copy of the policy's body and says 0 everywhere."""
+        return cls(copy.deepcopy(body_of(policy)))
+
+    def forward(self, pack: Pack) -> Tensor:
+        """[A] float32 value of the state before each action."""
+        rows = hidden_states(self.body, pack)[pack.action_rows]
+        values: Tensor = self.head(rows.float())
+        return values.squeeze(-1)

@@ -1,0 +1,143 @@
+"""Trajectories laid end to end, so that a forward pass does no work for padding.
+
+Boundary: a pack knows tokens and where they lie; it knows no model, reward or loss. Axes: **N** tokens of a pack, **S**
+its segments, **M** = N − S fed tokens (all but each segment's last), **A** its actions. Index t describes token t; the
+one shift is `action_rows`: what the model says about action t stands in the row that token t−1 was fed in.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from t1.types import Trajectory
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pack:
+    """Whole trajectories, one after another."""
+
+    tokens: Tensor
+    """int64[N]"""
+    segment_lengths: tuple[int, ...]
+    """[S] tokens of each segment; they add up to N."""
+    fed: Tensor
+    """int64[M] index in N of each fed token."""
+    positions: Tensor
+    """int64[M] place of each fed token in its segment, from 0."""
+    actions: Tensor
+    """int64[A] index in N of each sampled token."""
+    action_rows: Tensor
+    """int64[A] index in M of the row that predicts each action: that of the token before it."""
+    slots: Tensor
+    """int64[A] index of each action in the batch's flat arrays."""
+    routing: Tensor | None
+    """uint8 or int32 [M, L, K] experts of each fed token; None for a dense model."""
+
+    @property
+    def fed_lengths(self) -> tuple[int, ...]:
+        """[S] fed tokens of each segment; they add up to M."""
+        return tuple(length - 1 for length in self.segment_lengths)
+
+    @property
+    def num_tokens(self) -> int:
+        """N"""
+        return len(self.tokens)
+
+    @property
+    def num_actions(self) -> int:
+        """A"""
+        return len(self.actions)
+
+    def to(self, device: torch.device) -> Pack:
+        """The same pack on another device (itself when it is there already)."""
+        if self.tokens.device == device:
+            return self
+        columns = ("tokens", "fed", "positions", "actions", "action_rows", "slots")
+        moved = {name: getattr(self, name).to(device) for name in columns}
+        return replace(self, **moved, routing=None if self.routing is None else self.routing.to(device))
+
+    def with_routing(self, routing: Tensor | None) -> Pack:
+        """The same tokens with other routes [M, L, K], or none."""
+        if routing is not None and (routing.ndim != 3 or len(routing) != len(self.fed)):
+            raise ValueError(f"routing: expected [{len(self.fed)}, L, K], got {list(routing.shape)}")
+        return replace(self, routing=routing)
+
+
+def pack(
+    trajectories: Sequence[Trajectory], *, max_tokens: int, slots: Sequence[npt.NDArray[np.int64]] | None = None
+) -> list[Pack]:
+    """As few packs of at most `max_tokens` as a balanced split needs; nothing is padded or cut.
+
+    A trajectory longer than `max_tokens` gets a pack of its own. `slots[i]` [actions of trajectory i] says where its
+    actions lie in the batch's flat arrays (default: in the order of `trajectories`).
+    """
+    if not trajectories:
+        return []
+    if len({t.routing is None for t in trajectories}) > 1:
+        raise ValueError("pack: some trajectories have routing and some have none; a model replays all or nothing")
+    where = slots if slots is not None else _consecutive_slots(trajectories)
+    bins = _balanced_bins([len(t.tokens) for t in trajectories], max_tokens)
+    return [_join([trajectories[i] for i in members], [where[i] for i in members]) for members in bins]
+
+
+def _consecutive_slots(trajectories: Sequence[Trajectory]) -> list[npt.NDArray[np.int64]]:
+    """Slots that number the actions trajectory by trajectory."""
+    ends = np.cumsum([t.num_actions for t in trajectories], dtype=np.int64)
+    return [np.arange(end - t.num_actions, end, dtype=np.int64) for t, end in zip(trajectories, ends, strict=True)]
+
+
+def _balanced_bins(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Indices by bin: longest first, each into the emptiest bin; one more bin until none overflows.
+
+    Members stand in order of length, so that neighbours can share one attention call.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    num_bins = min(len(lengths), max(1, -(-sum(lengths) // max_tokens)))
+    while True:
+        heap = [(0, b) for b in range(num_bins)]
+        bins: list[list[int]] = [[] for _ in range(num_bins)]
+        for i in order:
+            filled, b = heapq.heappop(heap)
+            bins[b].append(i)
+            heapq.heappush(heap, (filled + lengths[i], b))
+        fits = all(len(members) == 1 or sum(lengths[i] for i in members) <= max_tokens for members in bins)
+        if fits or num_bins == len(lengths):
+            return bins
+        num_bins += 1
+
+
+def _join(trajectories: Sequence[Trajectory], slots: Sequence[npt.NDArray[np.int64]]) -> Pack:
+    """One pack of these trajectories in this order."""
+    lengths = np.array([len(t.tokens) for t in trajectories], dtype=np.int64)
+    starts = np.cumsum(lengths) - lengths
+    segment = np.repeat(np.arange(len(lengths)), lengths)  # [N]
+    actions = np.flatnonzero(np.concatenate([t.mask for t in trajectories]))
+    is_fed = np.ones(int(lengths.sum()), dtype=np.bool_)
+    is_fed[starts + lengths - 1] = False
+    fed = np.flatnonzero(is_fed)
+    return Pack(
+        tokens=torch.from_numpy(np.concatenate([t.tokens for t in trajectories]).astype(np.int64)),
+        segment_lengths=tuple(lengths.tolist()),
+        fed=torch.from_numpy(fed),
+        positions=torch.from_numpy(fed - starts[segment[fed]]),
+        actions=torch.from_numpy(actions),
+        action_rows=torch.from_numpy(actions - 1 - segment[actions]),
+        slots=torch.from_numpy(np.concatenate(slots)),
+        routing=_join_routing(trajectories),
+    )
+
+
+def _join_routing(trajectories: Sequence[Trajectory]) -> Tensor | None:
+    """[M, L, K] the segments' rows end to end. torch computes little with uint16, so that becomes int32."""
+    rows = [t.routing for t in trajectories if t.routing is not None]
+    if not rows:
+        return None
+    joined = np.concatenate(rows)
+    return torch.from_numpy(joined if joined.dtype == np.uint8 else joined.astype(np.int32))

@@ -1,0 +1,171 @@
+"""The PPO trainer moves the policy towards what was rewarded, and packing, splitting and observations do not matter."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from t1.training.batches import Batch
+from t1.training.config import PPOConfig
+from t1.training.critic import Critic
+from t1.training.ppo import PPOTrainer
+from t1.types import Trajectory
+
+Make = Callable[..., Trajectory]
+
+
+def _trainer(policy: PreTrainedModel, **changes: Any) -> PPOTrainer:
+    config = PPOConfig(**{"critic_warmup_steps": 0, "num_minibatches": 1, **changes})
+    return PPOTrainer(policy, Critic.from_policy(policy), config)
+
+
+def _gradients(
+    policy: PreTrainedModel, rollouts: list[Any], **changes: Any
+) -> tuple[Mapping[str, float], list[Tensor]]:
+    """Metrics of one step, and the first moments that Adam keeps of both nets (0.1 × the gradients)."""
+    start = {name: weight.clone() for name, weight in policy.state_dict().items()}
+    trainer = _trainer(policy, grad_clip=1e9, **changes)
+    with torch.no_grad():
+        trainer.critic.head.weight.normal_(generator=torch.Generator().manual_seed(3))
+    metrics = trainer.step(rollouts)
+    policy.load_state_dict(start)
+    optimizers = (trainer.policy_optimizer, trainer.critic_optimizer)
+    moments = [state["exp_avg"] for optimizer in optimizers for state in optimizer.state.values()]
+    return metrics, moments
+
+
+def _assert_same(
+    one: tuple[Mapping[str, float], list[Tensor]], other: tuple[Mapping[str, float], list[Tensor]]
+) -> None:
+    for name in ("loss", "value_loss", "grad_norm", "critic_grad_norm", "gap", "num_actions"):
+        assert one[0][name] == pytest.approx(other[0][name], rel=1e-4, abs=1e-6), name
+    for ours, theirs in zip(one[1], other[1], strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
+
+
+def test_loss_and_gradients_are_the_same_for_one_pack_or_four(moe: PreTrainedModel, make_trajectory: Make) -> None:
+    """Case P5."""
+    rollouts = [((make_trajectory(i, length=20 + i),), float(i % 3)) for i in range(8)]
+    _assert_same(_gradients(moe, rollouts, max_pack_tokens=10_000), _gradients(moe, rollouts, max_pack_tokens=50))
+
+
+def test_a_rollout_in_two_segments_weighs_what_its_actions_weigh(moe: PreTrainedModel, make_trajectory: Make) -> None:
+    """Case P4: a fork repeats context, not credit; the loss is Σ over actions / all actions of the minibatch."""
+    first, second, other = make_trajectory(0), make_trajectory(1, first_turn=50), make_trajectory(2)
+    trainer = _trainer(moe, whiten=False, lam_policy=1.0)
+    batch = Batch.of([((first, second), 1.0), ((other,), 1.0)])
+    credit = trainer.credit(batch, trainer.score(batch))
+    assert torch.allclose(credit.advantages, torch.ones(batch.num_actions))
+    metrics = trainer.step([((first, second), 1.0), ((other,), 1.0)])
+    assert metrics["loss"] == pytest.approx(-1.0, abs=1e-6)
+    assert metrics["num_actions"] == first.num_actions + second.num_actions + other.num_actions
+
+
+def test_tool_output_does_not_change_advantages(moe: PreTrainedModel, make_trajectory: Make) -> None:
+    """Case P1: three hundred observation tokens between two actions neither decay the reward nor have a value."""
+    short = make_trajectory(0, length=10)
+    at = int(np.flatnonzero(~short.mask[1:])[-1]) + 1
+    long = _with_observation(short, at, 300)
+    trainer = _trainer(moe, whiten=False, gamma=0.9, lam_policy=0.9)
+    credits = [trainer.credit(b, trainer.score(b)) for b in (Batch.of([((t,), 1.0)]) for t in (short, long))]
+    torch.testing.assert_close(credits[0].advantages, credits[1].advantages)
+    torch.testing.assert_close(credits[0].returns, credits[1].returns)
+
+
+def test_turn_credit_gives_each_turn_one_advantage(moe: PreTrainedModel, make_trajectory: Make) -> None:
+    trainer = _trainer(moe, credit="turn", whiten=False)
+    with torch.no_grad():
+        trainer.critic.head.weight.normal_()
+    batch = Batch.of([((make_trajectory(4, length=40),), 1.0)])
+    advantages = trainer.credit(batch, trainer.score(batch)).advantages
+    assert int(batch.turns.max()) > 1
+    for turn in batch.turns.unique():
+        assert len(advantages[batch.turns == turn].unique()) == 1
+
+
+@pytest.mark.parametrize("kind", ["dense", "moe"])
+def test_ppo_raises_the_probability_of_a_rewarded_action(
+    kind: str, make_trajectory: Make, request: pytest.FixtureRequest
+) -> None:
+    """A bandit: of the actions 1 and 2 after the same context, only 1 is rewarded."""
+    policy: PreTrainedModel = request.getfixturevalue(kind)
+    trainer = _trainer(policy, lr=3e-3, num_minibatches=2, epochs=2)
+    rollouts = [((_bandit(make_trajectory, action=1 + i % 2, member=i),), float(i % 2 == 0)) for i in range(8)]
+    before = trainer.score(Batch.of(rollouts)).old_logprobs
+    for _ in range(15):
+        trainer.step(rollouts)
+    after = trainer.score(Batch.of(rollouts)).old_logprobs
+    assert float(after[0].exp()) > float(before[0].exp()) + 0.05
+    assert float(after[1]) < float(before[1])
+
+
+def test_the_critic_learns_the_reward_while_the_policy_waits(moe: PreTrainedModel, make_trajectory: Make) -> None:
+    trainer = _trainer(moe, critic_warmup_steps=30, critic_lr=5e-3)
+    start = {name: weight.clone() for name, weight in moe.state_dict().items()}
+    rollouts = [((make_trajectory(i),), float(i % 2)) for i in range(4)]
+    first = trainer.step(rollouts)
+    for _ in range(29):
+        metrics = trainer.step(rollouts)
+    assert metrics["policy_updates"] == 0 and metrics["loss"] == 0
+    assert metrics["explained_variance"] > 0.8 > first["explained_variance"]
+    assert all(torch.equal(weight, start[name]) for name, weight in moe.state_dict().items())
+    assert trainer.step(rollouts)["policy_updates"] == 1
+    assert not all(torch.equal(weight, start[name]) for name, weight in moe.state_dict().items())
+
+
+def test_the_gap_is_measured_against_the_sampler(moe: PreTrainedModel, make_trajectory: Make) -> None:
+    trainer = _trainer(moe, lr=1e-9)
+    trajectory = make_trajectory(0)
+    scored = trainer.score(Batch.of([((trajectory,), 0.0)])).old_logprobs.numpy()
+    exact = trajectory.logprobs.copy()
+    exact[trajectory.mask] = scored
+    faithful = dataclasses.replace(trajectory, logprobs=exact)
+    shifted = dataclasses.replace(trajectory, logprobs=np.where(trajectory.mask, exact - 0.25, 0).astype(np.float32))
+    assert trainer.step([((faithful,), 1.0)])["gap"] == pytest.approx(0.0, abs=1e-5)
+    assert trainer.step([((shifted,), 1.0)])["gap"] == pytest.approx(0.25, abs=1e-3)
+
+
+def test_activation_checkpointing_changes_no_gradient(moe: PreTrainedModel, make_trajectory: Make) -> None:
+    rollouts = [((make_trajectory(i, routed=True),), float(i)) for i in range(3)]
+    checkpointed = _gradients(moe, rollouts, activation_checkpointing=True)
+    moe.activation_checkpointing_disable()
+    _assert_same(_gradients(moe, rollouts), checkpointed)
+
+
+def test_replayed_routes_train_the_router(moe: PreTrainedModel, make_trajectory: Make) -> None:
+    trainer = _trainer(moe)
+    gates = {n: w.detach().clone() for n, w in moe.named_parameters() if "mlp.gate" in n}
+    trainer.step([((make_trajectory(i, routed=True),), float(i)) for i in range(3)])
+    for name, weight in moe.named_parameters():
+        if name in gates:
+            assert not torch.equal(weight, gates[name]), name
+
+
+def test_the_weights_carry_the_policy_s_own_names(moe: PreTrainedModel) -> None:
+    assert set(_trainer(moe).weights()) == set(moe.state_dict())
+
+
+def _bandit(make_trajectory: Make, *, action: int, member: int) -> Trajectory:
+    """Three tokens of context and one action."""
+    base = make_trajectory(0, length=4, member=member)
+    mask = np.array([False, False, False, True])
+    logprobs = np.array([0, 0, 0, -3.0], np.float32)
+    return dataclasses.replace(
+        base, tokens=np.array([5, 6, 7, action], np.int32), mask=mask, logprobs=logprobs, turn=np.zeros(4, np.int32)
+    )
+
+
+def _with_observation(trajectory: Trajectory, at: int, size: int) -> Trajectory:
+    """The trajectory with `size` more context tokens after index `at`, itself a context token."""
+    columns = {
+        name: np.insert(getattr(trajectory, name), at + 1, np.full(size, getattr(trajectory, name)[at]))
+        for name in ("tokens", "mask", "logprobs", "turn", "version")
+    }
+    return dataclasses.replace(trajectory, **columns)
