@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Settings = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[CONFIG.toml] [section.key=value]...",
+        metavar="CONFIG.toml|section.key=value",
         help="A configuration file, and single values that win over it.",
         show_default=False,
     ),

@@ -94,3 +94,32 @@ def test_a_run_directory_in_use_is_refused(tmp_path: Path, capsys):
 def test_the_module_is_the_command():
     done = subprocess.run([sys.executable, "-m", "t1", "trian"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "Did you mean 'train'?" in done.stderr
+
+
+def test_every_kind_of_error_has_its_exit_code_and_one_line():
+    script = """
+import errno, sys
+from pathlib import Path
+from t1.cli import app, main
+from t1.errors import SandboxUnavailable, TaskError
+
+ERRORS = {
+    "user": TaskError(Path("t/task.toml"), "must be positive", "agent.timeout_sec"),
+    "infrastructure": SandboxUnavailable("no user\\nnamespaces"),
+    "interrupt": KeyboardInterrupt(),
+    "full": OSError(errno.ENOSPC, "No space left on device", "runs/x"),
+}
+
+@app.command()
+def fail(kind: str) -> None:
+    raise ERRORS[kind]
+
+print(*[main(["fail", kind]) for kind in ERRORS])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["2", "3", "130", "2"]
+    user, infrastructure, interrupt, full = done.stderr.splitlines()
+    assert user == "t1: t/task.toml: agent.timeout_sec: must be positive"
+    assert infrastructure == "t1: SandboxUnavailable: no user namespaces"
+    assert "t1 train --resume" in interrupt
+    assert full == "t1: runs/x: No space left on device"
