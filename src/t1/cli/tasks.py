@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from t1.tasks import Suite
 
 tasks = typer.Typer(help="Make, check and read suites of task directories.", no_args_is_help=True)
 
@@ -22,18 +25,37 @@ def make(
 
     Example: **t1 tasks make suites/basics --train 200 --heldout 50 --seed 7**
     """
-    from t1.config import load_config
+    import asyncio
+
     from t1.errors import UserError
-    from t1.progress import ProgressDisplay
-    from t1.quickstart import generate_suite
 
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UserError(f"{path}: exists already; choose another place for the suite")
-    values = {"num_train": train, "num_heldout": heldout, "max_requirements": max_requirements}
-    config = load_config(None, [f"run.seed={seed}", *(f"tasks.{key}={value}" for key, value in values.items())])
-    with ProgressDisplay() as show:
-        suite = generate_suite(config, path, show)
+    suite = asyncio.run(_make(path, train, heldout, seed, max_requirements))
     typer.echo(f"{path}: {len(suite.train)} training and {len(suite.heldout)} held-out tasks")
+
+
+async def _make(path: Path, num_train: int, num_heldout: int, seed: int, max_requirements: int) -> Suite:
+    """Generate with progress, in sandboxes that are closed on any exit."""
+    from t1.progress import ProgressDisplay
+    from t1.sandboxes import NamespaceProvider
+    from t1.tasks.shell_basics import generate
+
+    provider = NamespaceProvider()
+    try:
+        with ProgressDisplay() as display:
+            display.stage("tasks", total=num_train + num_heldout, unit="tasks")
+            return await generate(
+                path,
+                seed=seed,
+                num_train=num_train,
+                num_heldout=num_heldout,
+                max_requirements=max_requirements,
+                provider=provider,
+                progress=display.reached,
+            )
+    finally:
+        await provider.close()
 
 
 @tasks.command()
