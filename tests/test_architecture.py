@@ -67,7 +67,9 @@ def test_torch_stays_where_tensors_are(path):
     assert not tensors or str(path.relative_to(SRC)).startswith(TORCH)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["audit", "no-such-run"], ["tasks", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["train", "--help"], ["train", "no.key=1"], ["audit", "no-such-run"]], ids=" ".join
+)
 def test_light_commands_start_without_torch(arguments):
     script = f"import sys; from t1.cli import main; main({arguments!r}); sys.exit(17 if 'torch' in sys.modules else 0)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)

@@ -1,11 +1,15 @@
 """Configuration: one file, overrides on top, and mistakes answered in one line."""
 
+import runpy
 from pathlib import Path
 
 import pytest
 
 from t1.config import RunConfig, config_keys, differing_keys, load_config, nearest_key, write_config
 from t1.errors import ConfigError
+
+
+ROOT = Path(__file__).parents[2]
 
 
 def refused(*overrides: str, path: Path | None = None) -> str:
@@ -108,6 +112,15 @@ def test_every_key_is_its_own_nearest():
     assert all(nearest_key(key) == key for key in config_keys())
 
 
-@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "configs").glob("*.toml")), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda path: path.name)
 def test_every_shipped_configuration_is_valid(path: Path):
     assert isinstance(load_config(path), RunConfig)
+
+
+def test_the_quickstart_file_holds_the_defaults():
+    assert load_config(ROOT / "configs" / "quickstart.toml") == RunConfig()
+
+
+def test_the_reference_page_is_up_to_date():
+    page = runpy.run_path(str(ROOT / "docs" / "configuration.py"))["page"]()
+    assert page == (ROOT / "docs" / "configuration.md").read_text(), "run `make docs`"
