@@ -8,7 +8,6 @@ import pytest
 from t1.config import RunConfig, config_keys, differing_keys, load_config, nearest_key, write_config
 from t1.errors import ConfigError
 
-
 ROOT = Path(__file__).parents[2]
 
 

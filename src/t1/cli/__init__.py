@@ -49,7 +49,8 @@ app.command()(doctor)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Mistakes are one line on stderr, never a traceback."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` cleans up as Ctrl-C does
+        # `kill` cleans up as Ctrl-C does, through whichever handler of Ctrl-C is in force (asyncio has its own).
+        signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name="t1", standalone_mode=False)
     except typer.TyperException as error:
