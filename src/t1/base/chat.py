@@ -59,7 +59,9 @@ def position(rng: Random) -> Exchange:
 def lookup(rng: Random) -> Exchange:
     """The value of a key."""
     keys = list(dict.fromkeys(words(rng, rng.randint(3, 5))))
-    values = [rng.choice((word, file_name, made_up))(rng) if rng.random() < 0.8 else str(rng.randint(1, 99)) for _ in keys]
+    values = [
+        rng.choice((word, file_name, made_up))(rng) if rng.random() < 0.8 else str(rng.randint(1, 99)) for _ in keys
+    ]
     glue = rng.choice((": ", " is ", "=", ","))
     i = rng.randrange(len(keys))
     return "\n".join(k + glue + v for k, v in zip(keys, values, strict=True)) + f"\nand {keys[i]}?", values[i]

@@ -17,7 +17,8 @@ from random import Random
 from t1.base import shell
 from t1.base.chat import CHAT
 from t1.base.prose import PLAIN, mention
-from t1.base.shell import Action, Exchange, Shell
+from t1.base.reading import read_and_use
+from t1.base.shell import Exchange, Shell
 from t1.base.words import words
 
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -92,6 +93,8 @@ def framed_mention(rng: Random) -> str:
     sh = Shell(rng, num_files=rng.randint(2, 4), num_dirs=rng.randint(0, 1))
     exchanges = [sh.act() for _ in range(rng.randint(1, 4))]
     names = list(dict.fromkeys(name for exchange in exchanges for name in _operands(exchange.command)))
+    if rng.random() < 0.3:
+        rng.shuffle(names)
     return _session(mention(rng, names or words(rng, 2)), exchanges)
 
 
@@ -107,49 +110,21 @@ def _operands(command: str) -> list[str]:
 
 def framed_reading(rng: Random) -> str:
     """What a command shows is used by the next one: words that the user never wrote."""
-    sh = Shell(rng, num_files=rng.randint(1, 3), num_dirs=rng.randint(0, 1))
-    exchanges: list[Exchange] = []
-    for _ in range(rng.randint(1, 3)):
-        exchanges += _read_and_use(sh)
-    asked = [_operands(exchange.command) for exchange in exchanges]
-    shown = {exchange.output for exchange in exchanges}
-    names = dict.fromkeys(name for operands in asked for name in operands if name not in shown)
-    return _session(mention(rng, [*names]), exchanges)
-
-
-def _read_and_use(sh: Shell) -> list[Exchange]:
-    """Show a file of one word or name, then a command with that word in it."""
-    rng = sh.rng
-    holder, value = sh.new_path(), _value(sh)
-    read = Exchange(rng.choice((f"cat {holder}", f"cat {holder}", f"head -n 1 {holder}")), value)
-    subject, target = rng.choice([*sh.files]), sh.new_path()
-    sh.write(holder, [value])
-    uses = [
-        Exchange(f"echo {value} > {target}"),
-        Exchange(f"echo {value} {value} > {target}"),
-        Exchange(f"echo {value}", value),
-        Exchange(f"grep -l {value} {holder}", holder),
-        Exchange(f"cp {subject} {value}"),
-        Exchange(f"touch {value}"),
-        Exchange(f"ln -s {subject} {value}"),
-        Exchange(f"mkdir -p {value}"),
-    ]
-    return [read, rng.choice(uses if "." in value else [*uses[:4], uses[-1]])]
-
-
-def _value(sh: Shell) -> str:
-    """A word or a free name for a file to hold. A plain word names nothing, so it is only ever printed."""
-    return sh.new_path(top=True) if sh.rng.random() < 0.5 else sh.new_dir()
+    sh = Shell(rng, num_files=rng.randint(1, 3), num_dirs=1)
+    exchanges = [exchange for _ in range(rng.randint(1, 3)) for exchange in read_and_use(sh)]
+    shown = {name for exchange in exchanges for name in _NAME.findall(exchange.output)}
+    names = dict.fromkeys(name for exchange in exchanges for name in _operands(exchange.command) if name not in shown)
+    return _session(mention(rng, [*names] or words(rng, 2)), exchanges)
 
 
 DOMAINS: dict[str, tuple[Callable[[Random], str], float]] = {
-    "plain": (plain, 0.22),
-    "chat": (chat, 0.24),
+    "plain": (plain, 0.2),
+    "chat": (chat, 0.22),
     "transcript": (transcript, 0.12),
     "framed_listing": (framed_listing, 0.1),
     "framed_continuation": (framed_continuation, 0.05),
-    "framed_mention": (framed_mention, 0.15),
-    "framed_reading": (framed_reading, 0.12),
+    "framed_mention": (framed_mention, 0.17),
+    "framed_reading": (framed_reading, 0.14),
 }
 """Generator and share of documents by domain."""
 
@@ -164,7 +139,7 @@ def documents(seed: int, domain: str | None = None) -> Iterator[Document]:
         yield Document(name, DOMAINS[name][0](rng))
 
 
-def corpus_digest(seed: int, num_documents: int = 20_000) -> str:
+def corpus_digest(seed: int, num_documents: int = 5_000) -> str:
     """sha256 of the first documents: two corpora with the same digest come from the same code and seed."""
     digest = hashlib.sha256()
     for document in islice(documents(seed), num_documents):
@@ -172,4 +147,4 @@ def corpus_digest(seed: int, num_documents: int = 20_000) -> str:
     return digest.hexdigest()
 
 
-__all__ = ["DOMAINS", "SPECIAL_TOKENS", "Action", "Document", "corpus_digest", "documents", "message"]
+__all__ = ["DOMAINS", "SPECIAL_TOKENS", "Document", "corpus_digest", "documents", "message"]

@@ -23,6 +23,7 @@ from torch.nn import functional
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from t1.base.corpus import END, END_OF_TEXT, corpus_digest, documents
+from t1.base.muon import Muon
 from t1.base.probes import probe
 from t1.base.tokenizer import save_tokenizer, train_tokenizer, vocabulary_texts
 
@@ -38,12 +39,15 @@ class PretrainConfig:
     steps: int = 1200
     num_rows: int = 16
     row_length: int = 512
-    lr: float = 2e-3
+    muon_lr: float = 0.02
+    adam_lr: float = 5e-3
     warmup: float = 0.02
     """Share of the steps in which the rate rises."""
     decay: float = 0.4
     """Share of the steps, at the end, in which the rate falls to zero."""
     weight_decay: float = 0.05
+    num_probes: int = 200
+    """Texts of each probe."""
     balance: float = 0.02
     """Weight of the load-balancing loss (pre-training only: RL runs without one)."""
 
@@ -51,34 +55,34 @@ class PretrainConfig:
 def build_model(seed: int, tokenizer: Tokenizer) -> Qwen3MoeForCausalLM:
     """The shape of the quickstart's policy, freshly initialised."""
     torch.manual_seed(seed)
-    config = Qwen3MoeConfig(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=128,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        num_experts=8,
-        num_experts_per_tok=2,
-        moe_intermediate_size=160,
-        norm_topk_prob=True,
-        router_aux_loss_coef=0.0,
-        tie_word_embeddings=True,
-        max_position_embeddings=MAX_POSITIONS,
-        initializer_range=0.05,
-        bos_token_id=None,
-        eos_token_id=tokenizer.token_to_id(END),
-        pad_token_id=tokenizer.token_to_id(END_OF_TEXT),
-    )
-    return Qwen3MoeForCausalLM._from_config(config, experts_implementation="grouped_mm")
+    shape: dict[str, Any] = {
+        "vocab_size": VOCAB_SIZE,
+        "hidden_size": 128,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 160,
+        "norm_topk_prob": True,
+        "router_aux_loss_coef": 0.0,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": MAX_POSITIONS,
+        "initializer_range": 0.05,
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.token_to_id(END),
+        "pad_token_id": tokenizer.token_to_id(END_OF_TEXT),
+    }
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**shape))
 
 
 def packed_rows(tokenizer: Tokenizer, seed: int, row_length: int) -> Iterator[list[int]]:
     """Endless rows of `row_length` ids. Each starts with a document's start; its last document is cut where it ends."""
-    end = tokenizer.token_to_id(END_OF_TEXT)
+    end = tokenizer.encode(END_OF_TEXT).ids
     row: list[int] = []
     for document in documents(seed):
-        row += [*tokenizer.encode(document.text).ids, end]
+        row += [*tokenizer.encode(document.text).ids, *end]
         if len(row) >= row_length:
             yield row[:row_length]
             row = []
@@ -111,32 +115,40 @@ def rate(progress: float, config: PretrainConfig) -> float:
     return min(1.0, (progress + 1e-3) / config.warmup, (1 - progress) / config.decay)
 
 
-def optimizer_of(model: Qwen3MoeForCausalLM, config: PretrainConfig) -> torch.optim.AdamW:
-    """AdamW; norms are not decayed."""
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.ndim <= 1]
-    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, 0.98), fused=True)
+def optimizers_of(model: Qwen3MoeForCausalLM, config: PretrainConfig) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the layers, AdamW for embedding, routers and norms."""
+    hidden: list[torch.nn.Parameter] = []
+    rest: list[torch.nn.Parameter] = []
+    for name, weight in model.model.named_parameters():
+        is_hidden = name.startswith("layers.") and weight.ndim > 1 and "mlp.gate." not in name
+        (hidden if is_hidden else rest).append(weight)
+    return [
+        Muon(hidden, lr=config.muon_lr, weight_decay=config.weight_decay),
+        torch.optim.AdamW(rest, lr=config.adam_lr, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
+    ]
 
 
 def train(
     model: Qwen3MoeForCausalLM, tokenizer: Tokenizer, config: PretrainConfig, log: Callable[[str], None]
 ) -> dict[str, float]:
     """Run all steps in place; returns the last smoothed loss and the speed."""
-    optimizer = optimizer_of(model, config)
+    optimizers = optimizers_of(model, config)
+    peaks = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     rows = packed_rows(tokenizer, config.seed, config.row_length)
     tokens_per_step = config.num_rows * config.row_length
     smooth, started = 0.0, time.monotonic()
     model.train()
     for step in range(config.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = config.lr * rate(step / config.steps, config)
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        for group, peak in zip(groups, peaks, strict=True):
+            group["lr"] = peak * rate(step / config.steps, config)
         ids = torch.tensor([next(rows) for _ in range(config.num_rows)])
         loss, balance = losses_of(model, ids)
-        (loss + config.balance * balance).backward()
+        torch.autograd.backward(loss + config.balance * balance)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         smooth = loss.item() if step == 0 else 0.95 * smooth + 0.05 * loss.item()
         if (step + 1) % 25 == 0:
             speed = (step + 1) * tokens_per_step / (time.monotonic() - started)
@@ -157,7 +169,7 @@ def save_base(
 ) -> dict[str, Any]:
     """Write weights (bf16), tokenizer, and a provenance file that says how to make them again."""
     out.mkdir(parents=True, exist_ok=True)
-    model.to(torch.bfloat16).save_pretrained(out)
+    model.bfloat16().save_pretrained(out)
     save_tokenizer(tokenizer, out, MAX_POSITIONS)
     provenance = {
         "command": f"python -m t1.base.pretrain --out DIR --seed {config.seed} --steps {config.steps}",
@@ -184,7 +196,7 @@ def pretrain(out: Path, config: PretrainConfig, log: Callable[[str], None] = pri
     tokenizer = train_tokenizer(vocabulary_texts(config.seed), VOCAB_SIZE)
     model = build_model(config.seed, tokenizer)
     result: dict[str, Any] = dict(train(model, tokenizer, config, log))
-    result["probes"] = probe(model, tokenizer, seed=config.seed + 1)
+    result["probes"] = probe(model, tokenizer, config.seed + 1, config.num_probes)
     return save_base(model, tokenizer, out, config, result)
 
 

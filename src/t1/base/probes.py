@@ -5,6 +5,7 @@ Everything is measured on documents of another seed, greedily, with the right te
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from random import Random
 
@@ -14,13 +15,13 @@ from torch.nn import functional
 from transformers import Qwen3MoeForCausalLM
 
 from t1.base.corpus import DOMAINS, documents, message
-from t1.base.words import file_name, made_up, words
+from t1.base.words import EXTENSIONS, WORDS, file_name, made_up, pseudo_word, words
 
 
 @torch.no_grad()
-def probe(model: Qwen3MoeForCausalLM, tokenizer: Tokenizer, seed: int, num_texts: int = 64) -> dict[str, float]:
+def probe(model: Qwen3MoeForCausalLM, tokenizer: Tokenizer, seed: int, num_texts: int) -> dict[str, float]:
     """All probes of a model. Shares are of whole spans that are right token by token."""
-    model.eval()
+    model.train(False)
     results = {f"loss_{name}": _domain_loss(model, tokenizer, seed, name, num_texts) for name in DOMAINS}
     rng = Random(seed)
     results["induction"] = _span_accuracy(model, tokenizer, [_induction(rng) for _ in range(num_texts)])
@@ -64,12 +65,13 @@ def _induction(rng: Random) -> Span:
 
 
 def _operand(rng: Random) -> Span:
-    """A listing, then the start of a name from it, which is unique by its first letters."""
-    names = [file_name(rng) for _ in range(4)]
-    chosen = rng.choice(names)
-    head = chosen[: 2 if sum(name[:2] == chosen[:2] for name in names) == 1 else len(chosen) - 3]
+    """A listing, then the first word of a name from it: the rest of that name, digits and extension."""
+    names = [
+        f"{word}{rng.randint(10, 99)}-{pseudo_word(rng)}.{rng.choice(EXTENSIONS)}" for word in rng.sample(WORDS, 4)
+    ]
+    head, rest = re.split(r"(?<=[a-z])(?=[0-9])", rng.choice(names), maxsplit=1)
     opening = message("user", "$ ls\n" + "\n".join(sorted(names)))
-    return opening + f"<|im_start|>assistant\ncat {head}", f"{chosen[len(head) :]}<|im_end|>"
+    return opening + f"<|im_start|>assistant\ncat {head}", f"{rest}<|im_end|>"
 
 
 def _reading(rng: Random) -> Span:

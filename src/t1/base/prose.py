@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from t1.base.words import file_name, made_up, pseudo_word, word, words
+from t1.base.words import file_name, listed, made_up, pseudo_word, word, words
 
-_SUBJECTS = "the old {0}|a {1} {0}|my {0}|the {0} and the {1}|her {0}|one small {0}|every {0}|that {1} {0}|our {0}".split("|")
-_VERBS = (
+_SUBJECTS = listed(
+    "the old {0}|a {1} {0}|my {0}|the {0} and the {1}|her {0}|one small {0}|every {0}|that {1} {0}|our {0}", "|"
+)
+_VERBS = listed(
     "saw|likes|took|found|left|kept|carried|lost|needs|made|bought|sold|painted|followed|forgot|wanted|held|cleaned|"
-    "washed|broke|fixed|opened|closed|moved|hid|counted|watched|shared"
-).split("|")
-_PLACES = "near the {0}|by the {0}|in the {0}|under a {0}|on the {0}|behind the {0}|with a {0}|for the {0}|at the {0}".split("|")
-_TIMES = "today|last week|in the morning|at night|every day|again|before lunch|after the rain|in summer|once more|later".split("|")
+    "washed|broke|fixed|opened|closed|moved|hid|counted|watched|shared",
+    "|",
+)
+_PLACES = listed(
+    "near the {0}|by the {0}|in the {0}|under a {0}|on the {0}|behind the {0}|with a {0}|for the {0}|at the {0}", "|"
+)
+_TIMES = listed(
+    "today|last week|in the morning|at night|every day|again|before lunch|after the rain|in summer|once more|later", "|"
+)
 
 
 def _clause(rng: Random) -> str:
@@ -64,11 +71,12 @@ def description(rng: Random) -> str:
     return " ".join(rng.sample(facts, rng.randint(2, 4)))
 
 
-_MENTIONS = (
+_MENTIONS = listed(
     "{0} is here.|I saw {0} near the {2}.|My {2} likes {0}.|First comes {0}, then {1}.|{0} and {1} belong together.|"
     "Look, {0} next to {1}!|Today it is {0}, and {1} after that.|Between {0} and {1} was a {2}.|Who knows {0}?|"
-    "We had {0}, we had {1}.|{0}, {1}|{0}: {1}|{0} ({1})|it was {0}|{0}|about {0} with {1}|'{0}'|\"{0}\""
-).split("|")
+    "We had {0}, we had {1}.|{0}, {1}|{0}: {1}|{0} ({1})|it was {0}|{0}|about {0} with {1}|'{0}'|\"{0}\"",
+    "|",
+)
 
 
 def mention(rng: Random, names: list[str]) -> str:

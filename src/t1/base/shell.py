@@ -58,6 +58,7 @@ class Shell:
         self.modes: dict[str, str] = {}
         self.links: dict[str, str] = {}
         self.recent: list[str] = []
+        self.givens: list[str] = []
         for _ in range(num_dirs):
             self.dirs.append(self.new_dir())
         for _ in range(num_files):
@@ -73,8 +74,7 @@ class Shell:
 
     def setup_lines(self) -> Lines:
         """Real commands that make the present tree in an empty directory (for the test against bash)."""
-        quoted = {path: "".join(f"{line}\\n" for line in lines) for path, lines in self.files.items()}
-        return [f"mkdir -p {path}" for path in self.dirs] + [f"printf '{text}' > {p}" for p, text in quoted.items()]
+        return [f"mkdir -p {path}" for path in self.dirs] + [_made(path, lines) for path, lines in self.files.items()]
 
     # names ----------------------------------------------------------------------------------------------------------
 
@@ -103,6 +103,11 @@ class Shell:
         matching = [path for path in self.files if path.endswith(extension)]
         return self.rng.choice(matching) if matching else None
 
+    def given(self, path: str, lines: Lines) -> None:
+        """Let a file be there without a command that made it."""
+        self.write(path, lines)
+        self.givens.append(_made(path, lines))
+
     def write(self, path: str, lines: Lines) -> None:
         """Set a file's lines."""
         self.files[path] = list(lines)
@@ -120,6 +125,12 @@ class Shell:
         if folder:
             return "\n".join(sorted(p.split("/")[1] for p in paths if p.startswith(f"{folder}/")))
         return "\n".join(sorted(p for p in paths if "/" not in p))
+
+
+def _made(path: str, lines: Lines) -> str:
+    """A real command that makes a file."""
+    folder = path.rpartition("/")[0] or "."
+    return f"mkdir -p {folder} && printf '{''.join(f'{line}{chr(92)}n' for line in lines)}' > {path}"
 
 
 Action: TypeAlias = Callable[[Shell], "Exchange | None"]
@@ -225,6 +236,10 @@ def _uniq(_: Shell, lines: Lines) -> tuple[str, Lines] | None:
     return ("", kept) if len(kept) < len(lines) else None
 
 
+def _tac(_: Shell, lines: Lines) -> tuple[str, Lines]:
+    return "", lines[::-1]
+
+
 def count_lines(sh: Shell) -> Exchange | None:
     """Count lines, with the name, without it, or into a file."""
     path = sh.some_file()
@@ -269,6 +284,20 @@ def find_in(sh: Shell) -> Exchange | None:
         return None
     folder = sh.rng.choice(sh.dirs)
     return Exchange(f"find {folder} -type f | sort", _shown(sorted(p for p in sh.files if p.startswith(f"{folder}/"))))
+
+
+def grep_list(sh: Shell) -> Exchange | None:
+    """Which files of a directory hold a word."""
+    inside = [path for path in sh.files if "/" in path and sh.files[path]]
+    if not inside:
+        return None
+    folder = sh.rng.choice(inside).split("/")[0]
+    wanted = word(sh.rng)
+    for path in inside:
+        if path.startswith(f"{folder}/") and (found := [w for w in " ".join(sh.files[path]).split() if w.isalpha()]):
+            wanted = sh.rng.choice(found)
+    hits = sorted(p for p in inside if p.startswith(f"{folder}/") and any(wanted in line for line in sh.files[p]))
+    return Exchange(f"grep -rl {wanted} {folder} | sort", "\n".join(hits)) if hits else None
 
 
 def exists(sh: Shell) -> Exchange | None:
@@ -470,9 +499,9 @@ def archive(sh: Shell) -> Exchange | None:
 ACTIONS: tuple[Action, ...] = (
     ls, ls, ls_dir, cat, cat, cat, cat, cat_missing, echo, _filter("head", _head), _filter("tail", _tail),
     _filter("sort", _sort), _filter("sort", _sort), _filter("grep", _grep), _filter("grep", _grep),
-    _filter("cut", _cut), _filter("cut", _cut), _filter("uniq", _uniq), _filter("tac", lambda _, lines: ("", lines[::-1])),
-    count_lines, count_lines, count_words, sort_unique, find_name, find_in, exists, echo_to, echo_to, printf_to,
-    copy, copy, move, move, remove, remove_missing, make_dir, make_dirs, touch, change_mode, change_mode, show_mode,
-    link, read_link, replace, replace, delete_lines, join_files, archive,
+    _filter("cut", _cut), _filter("cut", _cut), _filter("uniq", _uniq), _filter("tac", _tac), count_lines,
+    count_lines, count_words, sort_unique, find_name, find_in, grep_list, exists, echo_to, echo_to, printf_to, copy,
+    copy, move, move, remove, remove_missing, make_dir, make_dirs, touch, change_mode, change_mode, show_mode, link,
+    read_link, replace, replace, delete_lines, join_files, archive,
 )  # fmt: skip
 """Repetition is weight: what people type often stands here more than once."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from t1.base.corpus import END, END_OF_TEXT, SPECIAL_TOKENS, documents
-from t1.base.words import CORE_WORDS, GLUED_WORDS, VERBS, WORDS
+from t1.base.words import CORE_WORDS, GLUED_WORDS, VERBS, WORDS, listed
 
 _PATTERN = "|".join(
     (
@@ -36,10 +36,10 @@ CHAT_TEMPLATE = (
 )
 
 
-_SHELL = (
-    "cat cp mv rm mkdir touch chmod ln sort uniq head tail grep cut sed tar wc find echo tac printf ls readlink stat exit "
-    "user assistant tool No such The -p -n -l -s -i -cf -d -f -name > >> | < .txt .csv .log .md .sh .tar .conf .json"
-).split(" ")
+_SHELL = listed("""
+cat cp mv rm mkdir touch chmod ln sort uniq head tail grep cut sed tar wc find echo tac printf ls readlink stat exit
+user assistant tool No such The -p -n -l -s -i -cf -d -f -name > >> | < .txt .csv .log .md .sh .tar .conf .json
+""")
 
 
 def vocabulary_texts(seed: int) -> Iterator[str]:
