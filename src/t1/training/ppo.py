@@ -7,7 +7,7 @@ who gets the new weights is the loop's business.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,23 +39,20 @@ from t1.training.packs import Pack
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scores:
-    """What the nets said about a batch before it changed them."""
+class Scored:
+    """A batch, what the nets said about it before it changed them, and the credit that follows."""
 
+    batch: Batch
     old_logprobs: Tensor
     """float32[A] of the policy that the update starts from, routes replayed."""
     values: Tensor
     """float32[A]"""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Credit:
-    """What each action is told."""
-
     advantages: Tensor
     """float32[A] for the policy, whitened where the config says so."""
     returns: Tensor
     """float32[A] targets of the critic."""
+    logprobs: Tensor
+    """float32[A] of the policy when it last learned from each action; the old ones until then."""
 
 
 class PPOTrainer:
@@ -86,52 +83,76 @@ class PPOTrainer:
         """Steps taken so far, critic warm-up included."""
 
     def step(self, rollouts: Sequence[Rewarded]) -> dict[str, float]:
-        """Score → advantages → epochs × minibatches. Returns the step's metrics."""
+        """Score → advantages → epochs × minibatches. Returns the step's metrics.
+
+        The policy does not score the first minibatch beforehand: that one's own forward runs at the weights that the
+        update starts from, so its log-probabilities are the old ones (see `_update_policy`).
+        """
         started = time.perf_counter()
         batch = Batch.of(rollouts)
         minibatches = self._minibatches(batch)
-        scores = self.score(batch, [p for packs in minibatches for p in packs])
-        credit = self.credit(batch, scores)
-        scored = time.perf_counter()
-        updates = self._update(batch, scores, credit, minibatches)
+        moves = self.num_steps >= self.config.critic_warmup_steps
+        scored = self._credit(
+            batch, self._logprobs(batch, minibatches[1:] if moves else minibatches), self._values(batch, minibatches)
+        )
+        halfway = time.perf_counter()
+        updates = self._update(scored, minibatches, moves=moves)
         self.num_steps += 1
         return {
-            **gap(scores.old_logprobs, batch.sampler_logprobs),
+            **gap(scored.old_logprobs, batch.sampler_logprobs),
             **updates,
-            "explained_variance": explained_variance(scores.values, credit.returns),
-            "value_mean": float(scores.values.mean()),
-            "return_mean": float(credit.returns.mean()),
+            "explained_variance": explained_variance(scored.values, scored.returns),
+            "value_mean": float(scored.values.mean()),
+            "return_mean": float(scored.returns.mean()),
             "num_rollouts": float(len(batch.segments)),
             "num_actions": float(batch.num_actions),
             "num_tokens": float(batch.num_tokens),
-            "score_s": scored - started,
-            "update_s": time.perf_counter() - scored,
+            "score_s": halfway - started,
+            "update_s": time.perf_counter() - halfway,
         }
 
-    @torch.no_grad()
-    def score(self, batch: Batch, packs: Sequence[Pack] | None = None) -> Scores:
-        """Old log-probabilities and values of every action, from `packs` that cover the batch (default: fresh ones)."""
-        if packs is None:
-            packs = batch.packs(range(len(batch.segments)), max_tokens=self._pack_limit)
-        old_logprobs, values = torch.zeros(batch.num_actions), torch.zeros(batch.num_actions)
-        for part in packs:
-            part = part.to(self.policy.device)
-            with replay(self.policy, part):
-                logprobs = action_logprobs(self.policy, part, temperature=self.temperature)
-            old_logprobs[part.slots.cpu()] = logprobs.cpu()
-            values[part.slots.cpu()] = self.critic(part).cpu()
-        return Scores(old_logprobs, values)
+    def score(self, batch: Batch) -> Scored:
+        """What the nets say about every action, and its credit; nothing is changed."""
+        packs = batch.packs(range(len(batch.segments)), max_tokens=self._pack_limit)
+        return self._credit(batch, self._logprobs(batch, [packs]), self._values(batch, [packs]))
 
-    def credit(self, batch: Batch, scores: Scores) -> Credit:
+    @torch.no_grad()
+    def _logprobs(self, batch: Batch, minibatches: Sequence[Sequence[Pack]]) -> Tensor:
+        """float32[A] by the policy with routes replayed; 0 where no pack has the action."""
+        logprobs = torch.zeros(batch.num_actions)
+        for part in self._on_device(pack for packs in minibatches for pack in packs):
+            with replay(self.policy, part):
+                logprobs[part.slots.cpu()] = action_logprobs(self.policy, part, temperature=self.temperature).cpu()
+        return logprobs
+
+    @torch.no_grad()
+    def _values(self, batch: Batch, minibatches: Sequence[Sequence[Pack]]) -> Tensor:
+        """float32[A] by the critic."""
+        values = torch.zeros(batch.num_actions)
+        for part in self._on_device(pack for packs in minibatches for pack in packs):
+            values[part.slots.cpu()] = self.critic(part).cpu()
+        return values
+
+    def _credit(self, batch: Batch, old_logprobs: Tensor, values: Tensor) -> Scored:
         """Decoupled GAE: one λ for the policy's advantages, another for the critic's targets."""
-        config, values = self.config, scores.values
-        advantages, targets = (
-            gae(batch.rewards, values, gamma=config.gamma, lam=lam, lengths=batch.lengths)
-            if config.credit == "token"
-            else turn_gae(batch.rewards, values, batch.turns, gamma=config.gamma, lam=lam, lengths=batch.lengths)
-            for lam in (config.lam_policy, config.lam_critic)
+        advantages, residuals = (
+            self._gae(batch, values, lam) for lam in (self.config.lam_policy, self.config.lam_critic)
         )
-        return Credit(whiten(advantages) if config.whiten else advantages, targets + values)
+        return Scored(
+            batch=batch,
+            old_logprobs=old_logprobs,
+            values=values,
+            advantages=whiten(advantages) if self.config.whiten else advantages,
+            returns=residuals + values,
+            logprobs=old_logprobs.clone(),
+        )
+
+    def _gae(self, batch: Batch, values: Tensor, lam: float) -> Tensor:
+        """float32[A], by token or by turn as the config says."""
+        gamma, lengths = self.config.gamma, batch.lengths
+        if self.config.credit == "turn":
+            return turn_gae(batch.rewards, values, batch.turns, gamma=gamma, lam=lam, lengths=lengths)
+        return gae(batch.rewards, values, gamma=gamma, lam=lam, lengths=lengths)
 
     @property
     def _pack_limit(self) -> int:
@@ -141,78 +162,79 @@ class PPOTrainer:
         """A fresh random split of the batch."""
         return batch.minibatches(self.config.num_minibatches, max_tokens=self._pack_limit, generator=self.generator)
 
-    def _update(self, batch: Batch, scores: Scores, credit: Credit, minibatches: list[list[Pack]]) -> dict[str, float]:
-        """Every epoch over every minibatch; the policy stays where it is while the critic warms up."""
-        moves = self.num_steps >= self.config.critic_warmup_steps
-        logprobs, losses = scores.old_logprobs.clone(), []
+    def _on_device(self, packs: Iterable[Pack]) -> Iterator[Pack]:
+        """The packs, one at a time, where the policy is."""
+        return (pack.to(self.policy.device) for pack in packs)
+
+    def _update(self, scored: Scored, minibatches: list[list[Pack]], *, moves: bool) -> dict[str, float]:
+        """Every epoch over every minibatch; unless it `moves`, the policy waits for the critic to warm up."""
+        entries = []
         for epoch in range(self.config.epochs):
-            for packs in self._minibatches(batch) if epoch else minibatches:
-                losses.append(self._update_on(packs, batch, scores, credit, logprobs, moves=moves))
-        means = {name: sum(entry[name] for entry in losses) / len(losses) for name in losses[0]}
+            for index, packs in enumerate(self._minibatches(scored.batch) if epoch else minibatches):
+                entry = {"loss": 0.0, "grad_norm": 0.0}
+                if moves:
+                    entry = self._update_policy(packs, scored, untouched=epoch == index == 0)
+                entries.append(entry | self._update_critic(packs, scored))
+        means = {name: sum(entry[name] for entry in entries) / len(entries) for name in entries[0]}
         drift = policy_drift(
-            logprobs,
-            scores.old_logprobs,
-            credit.advantages,
+            scored.logprobs,
+            scored.old_logprobs,
+            scored.advantages,
             clip_low=self.config.clip_low,
             clip_high=self.config.clip_high,
         )
-        return {**means, **drift, "policy_updates": float(len(losses) * moves)}
+        return {**means, **drift, "policy_updates": float(len(entries) * moves)}
 
-    def _update_on(
-        self, packs: list[Pack], batch: Batch, scores: Scores, credit: Credit, logprobs: Tensor, *, moves: bool
-    ) -> dict[str, float]:
-        """One optimizer step of each net on one minibatch; writes the policy's log-probabilities to `logprobs` [A]."""
-        num_actions = sum(p.num_actions for p in packs)
-        policy_total = value_total = 0.0
-        for part in packs:
-            part = part.to(self.policy.device)
-            if moves:
-                policy_total += self._policy_backward(part, batch, scores, credit, logprobs, num_actions)
-            value_total += self._critic_backward(part, scores, credit, num_actions)
-        grad_clip = self.config.grad_clip
-        return {
-            "loss": policy_total,
-            "value_loss": value_total,
-            "grad_norm": take_step(self.policy_optimizer, grad_clip=grad_clip) if moves else 0.0,
-            "critic_grad_norm": take_step(self.critic_optimizer, grad_clip=grad_clip),
-        }
+    def _update_policy(self, packs: Sequence[Pack], scored: Scored, *, untouched: bool) -> dict[str, float]:
+        """One optimizer step of the policy on one minibatch; routes are replayed forward and backward.
 
-    def _policy_backward(
-        self, part: Pack, batch: Batch, scores: Scores, credit: Credit, logprobs: Tensor, num_actions: int
-    ) -> float:
-        """Add the policy's gradient of one pack; routes are replayed forward and backward."""
-        config, slots, device = self.config, part.slots.cpu(), self.policy.device
-        old = scores.old_logprobs[slots]
+        While the weights are `untouched`, what the policy says now is also what the update starts from.
+        """
+        num_actions, total = sum(p.num_actions for p in packs), 0.0
+        for part in self._on_device(packs):
+            slots = part.slots.cpu()
+            with replay(self.policy, part):
+                logprobs = action_logprobs(self.policy, part, temperature=self.temperature)
+                scored.logprobs[slots] = logprobs.detach().cpu()
+                if untouched:
+                    scored.old_logprobs[slots] = scored.logprobs[slots]
+                loss = token_mean(self._policy_loss(logprobs, slots, scored), num_actions=num_actions)
+                torch.autograd.backward(loss)
+            total += float(loss.detach())
+        return {"loss": total, "grad_norm": take_step(self.policy_optimizer, grad_clip=self.config.grad_clip)}
+
+    def _policy_loss(self, logprobs: Tensor, slots: Tensor, scored: Scored) -> Tensor:
+        """The clipped loss [a] of the actions at `slots` int64[a], from their `logprobs` [a]."""
+        config, old = self.config, scored.old_logprobs[slots].to(logprobs.device)
         weights = None
         if config.importance_cap is not None:
-            weights = importance_weights(old, batch.sampler_logprobs[slots], cap=config.importance_cap).to(device)
-        with replay(self.policy, part):
-            new = action_logprobs(self.policy, part, temperature=self.temperature)
-            per_action = policy_loss(
-                new,
-                old.to(device),
-                credit.advantages[slots].to(device),
-                clip_low=config.clip_low,
-                clip_high=config.clip_high,
-                weights=weights,
+            sampled = scored.batch.sampler_logprobs[slots].to(logprobs.device)
+            weights = importance_weights(old, sampled, cap=config.importance_cap)
+        return policy_loss(
+            logprobs,
+            old,
+            scored.advantages[slots].to(logprobs.device),
+            clip_low=config.clip_low,
+            clip_high=config.clip_high,
+            weights=weights,
+        )
+
+    def _update_critic(self, packs: Sequence[Pack], scored: Scored) -> dict[str, float]:
+        """One optimizer step of the critic on one minibatch."""
+        num_actions, total = sum(p.num_actions for p in packs), 0.0
+        for part in self._on_device(packs):
+            slots, values = part.slots.cpu(), self.critic(part)
+            per_action = value_loss(
+                values,
+                scored.returns[slots].to(values.device),
+                old_values=scored.values[slots].to(values.device),
+                clip=self.config.value_clip,
             )
             loss = token_mean(per_action, num_actions=num_actions)
             torch.autograd.backward(loss)
-        logprobs[slots] = new.detach().cpu()
-        return float(loss.detach())
-
-    def _critic_backward(self, part: Pack, scores: Scores, credit: Credit, num_actions: int) -> float:
-        """Add the critic's gradient of one pack."""
-        slots, device = part.slots.cpu(), self.policy.device
-        per_action = value_loss(
-            self.critic(part),
-            credit.returns[slots].to(device),
-            old_values=scores.values[slots].to(device),
-            clip=self.config.value_clip,
-        )
-        loss = token_mean(per_action, num_actions=num_actions)
-        torch.autograd.backward(loss)
-        return float(loss.detach())
+            total += float(loss.detach())
+        grad_norm = take_step(self.critic_optimizer, grad_clip=self.config.grad_clip)
+        return {"value_loss": total, "critic_grad_norm": grad_norm}
 
     def save(self, path: Path, *, tokenizer_from: Path | None = None) -> None:
         """Write everything that going on needs to `path`, all or nothing."""

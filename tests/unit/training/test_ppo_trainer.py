@@ -61,8 +61,8 @@ def test_a_rollout_in_two_segments_weighs_what_its_actions_weigh(moe: PreTrained
     first, second, other = make_trajectory(0), make_trajectory(1, first_turn=50), make_trajectory(2)
     trainer = _trainer(moe, whiten=False, lam_policy=1.0)
     batch = Batch.of([((first, second), 1.0), ((other,), 1.0)])
-    credit = trainer.credit(batch, trainer.score(batch))
-    assert torch.allclose(credit.advantages, torch.ones(batch.num_actions))
+    scored = trainer.score(batch)
+    assert torch.allclose(scored.advantages, torch.ones(batch.num_actions))
     metrics = trainer.step([((first, second), 1.0), ((other,), 1.0)])
     assert metrics["loss"] == pytest.approx(-1.0, abs=1e-6)
     assert metrics["num_actions"] == first.num_actions + second.num_actions + other.num_actions
@@ -74,9 +74,9 @@ def test_tool_output_does_not_change_advantages(moe: PreTrainedModel, make_traje
     at = int(np.flatnonzero(~short.mask[1:])[-1]) + 1
     long = _with_observation(short, at, 300)
     trainer = _trainer(moe, whiten=False, gamma=0.9, lam_policy=0.9)
-    credits = [trainer.credit(b, trainer.score(b)) for b in (Batch.of([((t,), 1.0)]) for t in (short, long))]
-    torch.testing.assert_close(credits[0].advantages, credits[1].advantages)
-    torch.testing.assert_close(credits[0].returns, credits[1].returns)
+    ours, theirs = (trainer.score(Batch.of([((t,), 1.0)])) for t in (short, long))
+    torch.testing.assert_close(ours.advantages, theirs.advantages)
+    torch.testing.assert_close(ours.returns, theirs.returns)
 
 
 def test_turn_credit_gives_each_turn_one_advantage(moe: PreTrainedModel, make_trajectory: Make) -> None:
@@ -84,7 +84,7 @@ def test_turn_credit_gives_each_turn_one_advantage(moe: PreTrainedModel, make_tr
     with torch.no_grad():
         trainer.critic.head.weight.normal_()
     batch = Batch.of([((make_trajectory(4, length=40),), 1.0)])
-    advantages = trainer.credit(batch, trainer.score(batch)).advantages
+    advantages = trainer.score(batch).advantages
     assert int(batch.turns.max()) > 1
     for turn in batch.turns.unique():
         assert len(advantages[batch.turns == turn].unique()) == 1
@@ -130,6 +130,19 @@ def test_the_gap_is_measured_against_the_sampler(moe: PreTrainedModel, make_traj
     shifted = dataclasses.replace(trajectory, logprobs=np.where(trajectory.mask, exact - 0.25, 0).astype(np.float32))
     assert trainer.step([((faithful,), 1.0)])["gap"] == pytest.approx(0.0, abs=1e-5)
     assert trainer.step([((shifted,), 1.0)])["gap"] == pytest.approx(0.25, abs=1e-3)
+
+
+def test_old_log_probabilities_are_those_of_the_weights_that_the_step_began_with(
+    moe: PreTrainedModel, make_trajectory: Make
+) -> None:
+    """Also those of the first minibatch, whose own forward provides them: the gap is that of a pass over everything."""
+    rollouts = [((make_trajectory(i),), float(i % 2)) for i in range(6)]
+    trainer = _trainer(moe, lr=1e-2, num_minibatches=3, epochs=2)
+    batch = Batch.of(rollouts)
+    expected = (trainer.score(batch).old_logprobs - batch.sampler_logprobs).abs().mean()
+    metrics = trainer.step(rollouts)
+    assert metrics["gap"] == pytest.approx(float(expected), rel=1e-5)
+    assert metrics["approx_kl"] > 1e-4
 
 
 def test_activation_checkpointing_changes_no_gradient(moe: PreTrainedModel, make_trajectory: Make) -> None:
