@@ -18,7 +18,8 @@ from t1.base import shell
 from t1.base.chat import CHAT
 from t1.base.prose import PLAIN, mention
 from t1.base.reading import read_and_use
-from t1.base.shell import Exchange, Shell
+from t1.base.shell import Exchange, act
+from t1.base.tree import Tree
 from t1.base.words import words
 
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -51,9 +52,9 @@ def chat(rng: Random) -> str:
 
 def transcript(rng: Random) -> str:
     """A terminal's page."""
-    sh = Shell(rng, num_files=rng.randint(2, 5), num_dirs=rng.randint(0, 2))
-    exchanges = [shell.ls(sh)] if rng.random() < 0.5 else []
-    exchanges += [sh.act() for _ in range(rng.randint(3, 7))]
+    tree = Tree(rng, num_files=rng.randint(2, 5), num_dirs=rng.randint(0, 2))
+    exchanges = [shell.ls(tree)] if rng.random() < 0.5 else []
+    exchanges += [act(tree) for _ in range(rng.randint(3, 7))]
     return "\n".join(_typed(exchange) for exchange in exchanges)
 
 
@@ -73,25 +74,25 @@ def _session(opening: str, exchanges: list[Exchange]) -> str:
 
 def framed_listing(rng: Random) -> str:
     """The user shows what is there; the assistant works on it."""
-    sh = Shell(rng, num_files=rng.randint(2, 5), num_dirs=rng.randint(0, 2))
-    listing = sh.listing()
+    tree = Tree(rng, num_files=rng.randint(2, 5), num_dirs=rng.randint(0, 2))
+    listing = tree.listing()
     opening = rng.choice((listing, f"$ ls\n{listing}", " ".join(listing.split("\n"))))
-    return _session(opening, [sh.act() for _ in range(rng.randint(2, 6))])
+    return _session(opening, [act(tree) for _ in range(rng.randint(2, 6))])
 
 
 def framed_continuation(rng: Random) -> str:
     """The user shows the start of a transcript; the assistant goes on with commands of the same kinds."""
-    sh = Shell(rng, num_files=rng.randint(3, 5), num_dirs=1)
+    tree = Tree(rng, num_files=rng.randint(3, 5), num_dirs=1)
     kinds = tuple(rng.choice(shell.ACTIONS) for _ in range(rng.randint(1, 2)))
     kinds += (shell.cat, shell.ls)  # so that a kind that the tree does not allow never leaves us without one
-    shown = [sh.act(kinds) for _ in range(rng.randint(2, 3))]
-    return _session("\n".join(map(_typed, shown)), [sh.act(kinds) for _ in range(rng.randint(2, 4))])
+    shown = [act(tree, kinds) for _ in range(rng.randint(2, 3))]
+    return _session("\n".join(map(_typed, shown)), [act(tree, kinds) for _ in range(rng.randint(2, 4))])
 
 
 def framed_mention(rng: Random) -> str:
     """The user mentions names and words; they come back, in their order, as the operands of commands."""
-    sh = Shell(rng, num_files=rng.randint(2, 4), num_dirs=rng.randint(0, 1))
-    exchanges = [sh.act() for _ in range(rng.randint(1, 4))]
+    tree = Tree(rng, num_files=rng.randint(2, 4), num_dirs=rng.randint(0, 1))
+    exchanges = [act(tree) for _ in range(rng.randint(1, 4))]
     names = list(dict.fromkeys(name for exchange in exchanges for name in _operands(exchange.command)))
     if rng.random() < 0.3:
         rng.shuffle(names)
@@ -110,8 +111,8 @@ def _operands(command: str) -> list[str]:
 
 def framed_reading(rng: Random) -> str:
     """What a command shows is used by the next one: words that the user never wrote."""
-    sh = Shell(rng, num_files=rng.randint(1, 3), num_dirs=1)
-    exchanges = [exchange for _ in range(rng.randint(1, 3)) for exchange in read_and_use(sh)]
+    tree = Tree(rng, num_files=rng.randint(1, 3), num_dirs=1)
+    exchanges = [exchange for _ in range(rng.randint(1, 3)) for exchange in read_and_use(tree)]
     shown = {name for exchange in exchanges for name in _NAME.findall(exchange.output)}
     names = dict.fromkeys(name for exchange in exchanges for name in _operands(exchange.command) if name not in shown)
     return _session(mention(rng, [*names] or words(rng, 2)), exchanges)

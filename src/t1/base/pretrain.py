@@ -1,6 +1,6 @@
 """Pre-training of the base model, from nothing to a checkpoint that `AutoModelForCausalLM` loads.
 
-    python -m t1.base.pretrain --out DIR --seed 0 --minutes 25
+    python -m t1.base.pretrain --out DIR --seed 0 --steps 700
 
 Deterministic in (seed, steps) on one machine; `--minutes` only chooses the number of steps, and the provenance file
 names the command by steps. This module never learns of tasks, sandboxes or rewards.
@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 from torch.nn import functional
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
+from t1.base import base_path
 from t1.base.corpus import END, END_OF_TEXT, corpus_digest, documents
 from t1.base.muon import Muon
 from t1.base.probes import probe
@@ -36,7 +37,7 @@ class PretrainConfig:
     """How long and how fast to learn. Tokens of a step = `num_rows` × `row_length`."""
 
     seed: int = 0
-    steps: int = 1200
+    steps: int = 700
     num_rows: int = 16
     row_length: int = 512
     muon_lr: float = 0.02
@@ -200,13 +201,21 @@ def pretrain(out: Path, config: PretrainConfig, log: Callable[[str], None] = pri
     return save_base(model, tokenizer, out, config, result)
 
 
+def _compared(provenance: dict[str, Any]) -> str:
+    """How the new weights stand to the shipped ones."""
+    shipped = json.loads((base_path() / "provenance.json").read_text(encoding="utf-8"))
+    if provenance["weights_sha256"] == shipped["weights_sha256"]:
+        return "the shipped base, bit by bit"
+    return f"not the shipped base (made by {shipped['command']} with torch {shipped['torch']})"
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m t1.base.pretrain", description="Pre-train the quickstart's base.")
-    parser.add_argument("--out", type=Path, required=True, help="directory of the checkpoint")
+    parser.add_argument("--out", type=Path, default=Path("runs/base"), help="directory of the checkpoint")
     parser.add_argument("--seed", type=int, default=0)
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--steps", type=int, help="number of steps (reproducible)")
+    length.add_argument("--steps", type=int, help=f"number of steps, reproducible (default {PretrainConfig().steps})")
     length.add_argument("--minutes", type=float, help="as many steps as fit into this time on this machine")
     parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
     asked = parser.parse_args()
@@ -219,6 +228,7 @@ def main() -> None:
         config = replace(config, steps=asked.steps)
     provenance = pretrain(asked.out, config, log=lambda line: print(line, flush=True))
     print(json.dumps(provenance))
+    print(f"weights sha256 {provenance['weights_sha256']}: {_compared(provenance)}")
 
 
 if __name__ == "__main__":

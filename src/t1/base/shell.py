@@ -1,7 +1,7 @@
-"""A shell that is only simulated: command lines with their true outputs over a small tree of files, in microseconds.
+"""A shell that is only simulated: command lines with their true outputs over a small tree, in microseconds.
 
-`Shell.act` draws one command that makes sense in the present tree, applies it and returns what bash would print. A
-test runs the same lines in a real bash and compares. Names come from `t1.base.words`, so no line is a task's.
+`act` draws one command that makes sense in the present tree, applies it and returns what bash would print. A test
+runs the same lines in a real bash and compares. Names come from `t1.base.words`, so no line is a task's.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
-from random import Random
 from typing import TypeAlias
 
-from t1.base.words import file_name, made_up, word, words
-
-Lines: TypeAlias = list[str]
+from t1.base.tree import Lines, Tree
+from t1.base.words import made_up, word, words
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,114 +24,7 @@ class Exchange:
     exit_code: int = 0
 
 
-def _content(rng: Random, name: str) -> Lines:
-    """Lines that suit a file of that name."""
-    if name.endswith(".csv"):
-        width = rng.randint(2, 4)
-        return [",".join(_cell(rng) for _ in range(width)) for _ in range(rng.randint(2, 4))]
-    kind = rng.random()
-    if kind < 0.35:
-        return [word(rng)]
-    if kind < 0.45:
-        return [file_name(rng) if rng.random() < 0.5 else made_up(rng)]
-    if kind < 0.55:
-        return [f"{word(rng)}={_cell(rng)}" for _ in range(rng.randint(1, 3))]
-    if kind < 0.7:
-        pool = words(rng, 2)
-        return [rng.choice(pool) for _ in range(rng.randint(3, 5))]
-    return [" ".join(words(rng, rng.choice((1, 1, 2, 3)))) for _ in range(rng.randint(2, 5))]
-
-
-def _cell(rng: Random) -> str:
-    return str(rng.randint(1, 99)) if rng.random() < 0.4 else word(rng)
-
-
-class Shell:
-    """Files, directories, modes and links below one working directory, and a generator that names come from."""
-
-    def __init__(self, rng: Random, num_files: int, num_dirs: int = 1) -> None:
-        self.rng = rng
-        self.dirs: list[str] = []
-        self.files: dict[str, Lines] = {}
-        self.modes: dict[str, str] = {}
-        self.links: dict[str, str] = {}
-        self.recent: list[str] = []
-        self.givens: list[str] = []
-        for _ in range(num_dirs):
-            self.dirs.append(self.new_dir())
-        for _ in range(num_files):
-            path = self.new_path()
-            self.files[path] = _content(rng, path)
-
-    def act(self, kinds: tuple[Action, ...] | None = None) -> Exchange:
-        """Draw a command that the tree allows (of `kinds`, if given), apply it and return it with its output."""
-        while True:
-            exchange = self.rng.choice(kinds or ACTIONS)(self)
-            if exchange is not None:
-                return exchange
-
-    def setup_lines(self) -> Lines:
-        """Real commands that make the present tree in an empty directory (for the test against bash)."""
-        return [f"mkdir -p {path}" for path in self.dirs] + [_made(path, lines) for path, lines in self.files.items()]
-
-    # names ----------------------------------------------------------------------------------------------------------
-
-    def taken(self, path: str) -> bool:
-        """True when something has that path."""
-        return path in self.files or path in self.links or path in self.dirs
-
-    def new_path(self, extension: str = "", top: bool = False) -> str:
-        """A free path, sometimes below a directory."""
-        while True:
-            folder = f"{self.rng.choice(self.dirs)}/" if self.dirs and not top and self.rng.random() < 0.25 else ""
-            path = folder + file_name(self.rng, extension)
-            if not self.taken(path):
-                return path
-
-    def new_dir(self) -> str:
-        """A free name for a directory."""
-        while self.taken(path := made_up(self.rng)):
-            pass
-        return path
-
-    def some_file(self, extension: str = "") -> str | None:
-        """A file of the tree; the one touched last more often, as people do."""
-        if not extension and self.recent and self.recent[-1] in self.files and self.rng.random() < 0.3:
-            return self.recent[-1]
-        matching = [path for path in self.files if path.endswith(extension)]
-        return self.rng.choice(matching) if matching else None
-
-    def given(self, path: str, lines: Lines) -> None:
-        """Let a file be there without a command that made it."""
-        self.write(path, lines)
-        self.givens.append(_made(path, lines))
-
-    def write(self, path: str, lines: Lines) -> None:
-        """Set a file's lines."""
-        self.files[path] = list(lines)
-        self.modes.setdefault(path, "644")
-        self.recent.append(path)
-
-    def remove(self, path: str) -> None:
-        """Forget a file."""
-        self.files.pop(path)
-        self.modes.pop(path, None)
-
-    def listing(self, folder: str = "") -> str:
-        """What `ls` prints when it is not a terminal."""
-        paths = [*self.files, *self.links, *self.dirs]
-        if folder:
-            return "\n".join(sorted(p.split("/")[1] for p in paths if p.startswith(f"{folder}/")))
-        return "\n".join(sorted(p for p in paths if "/" not in p))
-
-
-def _made(path: str, lines: Lines) -> str:
-    """A real command that makes a file."""
-    folder = path.rpartition("/")[0] or "."
-    return f"mkdir -p {folder} && printf '{''.join(f'{line}{chr(92)}n' for line in lines)}' > {path}"
-
-
-Action: TypeAlias = Callable[[Shell], "Exchange | None"]
+Action: TypeAlias = Callable[[Tree], Exchange | None]
 
 
 def _shown(lines: Lines) -> str:
@@ -143,53 +34,53 @@ def _shown(lines: Lines) -> str:
 # what only shows --------------------------------------------------------------------------------------------------
 
 
-def ls(sh: Shell) -> Exchange:
+def ls(tree: Tree) -> Exchange:
     """List the working directory."""
-    return Exchange("ls", sh.listing())
+    return Exchange("ls", tree.listing())
 
 
-def ls_dir(sh: Shell) -> Exchange | None:
+def ls_dir(tree: Tree) -> Exchange | None:
     """List a directory."""
-    if not sh.dirs:
+    if not tree.dirs:
         return None
-    folder = sh.rng.choice(sh.dirs)
-    return Exchange(f"ls {folder}", sh.listing(folder))
+    folder = tree.rng.choice(tree.dirs)
+    return Exchange(f"ls {folder}", tree.listing(folder))
 
 
-def cat(sh: Shell) -> Exchange | None:
+def cat(tree: Tree) -> Exchange | None:
     """Show a file."""
-    path = sh.some_file()
+    path = tree.some_file()
     if path is None:
         return None
-    sh.recent.append(path)
-    return Exchange(f"cat {path}", _shown(sh.files[path]))
+    tree.recent.append(path)
+    return Exchange(f"cat {path}", _shown(tree.files[path]))
 
 
-def cat_missing(sh: Shell) -> Exchange:
+def cat_missing(tree: Tree) -> Exchange:
     """Ask for a file that is not there."""
-    path = sh.new_path(top=True)
+    path = tree.new_path(top=True)
     return Exchange(f"cat {path}", f"cat: {path}: No such file or directory", 1)
 
 
-def echo(sh: Shell) -> Exchange:
+def echo(tree: Tree) -> Exchange:
     """Print words."""
-    text = " ".join(words(sh.rng, sh.rng.randint(1, 4)))
-    quote = sh.rng.choice(("", "", '"', "'"))
+    text = " ".join(words(tree.rng, tree.rng.randint(1, 4)))
+    quote = tree.rng.choice(("", "", '"', "'"))
     return Exchange(f"echo {quote}{text}{quote}", text)
 
 
-def _filter(command: str, change: Callable[[Shell, Lines], tuple[str, Lines] | None], to_file: float = 0.5) -> Action:
+def _filter(command: str, change: Callable[[Tree, Lines], tuple[str, Lines] | None], to_file: float = 0.5) -> Action:
     """A command that reads one file; its output goes to the terminal or, with that probability, to a new file."""
 
-    def act(sh: Shell) -> Exchange | None:
-        path = sh.some_file()
-        if path is None or not sh.files[path] or (changed := change(sh, sh.files[path])) is None:
+    def act(tree: Tree) -> Exchange | None:
+        path = tree.some_file()
+        if path is None or not tree.files[path] or (changed := change(tree, tree.files[path])) is None:
             return None
         options, lines = changed
         line = f"{command}{options} {path}"
-        if sh.rng.random() < to_file:
-            target = sh.new_path()
-            sh.write(target, lines)
+        if tree.rng.random() < to_file:
+            target = tree.new_path()
+            tree.write(target, lines)
             return Exchange(f"{line} > {target}")
         return Exchange(line, _shown(lines))
 
@@ -197,113 +88,115 @@ def _filter(command: str, change: Callable[[Shell, Lines], tuple[str, Lines] | N
     return act
 
 
-def _head(sh: Shell, lines: Lines) -> tuple[str, Lines]:
-    count = sh.rng.randint(1, max(1, len(lines) - 1))
+def _head(tree: Tree, lines: Lines) -> tuple[str, Lines]:
+    count = tree.rng.randint(1, max(1, len(lines) - 1))
     return f" -n {count}", lines[:count]
 
 
-def _tail(sh: Shell, lines: Lines) -> tuple[str, Lines]:
-    count = sh.rng.randint(1, max(1, len(lines) - 1))
+def _tail(tree: Tree, lines: Lines) -> tuple[str, Lines]:
+    count = tree.rng.randint(1, max(1, len(lines) - 1))
     return f" -n {count}", lines[-count:]
 
 
-def _sort(sh: Shell, lines: Lines) -> tuple[str, Lines]:
-    reverse = sh.rng.random() < 0.2
+def _sort(tree: Tree, lines: Lines) -> tuple[str, Lines]:
+    reverse = tree.rng.random() < 0.2
     return (" -r" if reverse else ""), sorted(lines, reverse=reverse)
 
 
-def _grep(sh: Shell, lines: Lines) -> tuple[str, Lines] | None:
+def _grep(tree: Tree, lines: Lines) -> tuple[str, Lines] | None:
     found = [w for line in lines for w in line.replace(",", " ").replace("=", " ").split() if w.isalpha()]
     if not found:
         return None
-    wanted = sh.rng.choice(found)
-    if sh.rng.random() < 0.2:
+    wanted = tree.rng.choice(found)
+    if tree.rng.random() < 0.2:
         kept = [line for line in lines if wanted not in line]
         return (f" -v {wanted}", kept) if kept else None
     return f" {wanted}", [line for line in lines if wanted in line]
 
 
-def _cut(sh: Shell, lines: Lines) -> tuple[str, Lines] | None:
+def _cut(tree: Tree, lines: Lines) -> tuple[str, Lines] | None:
     width = min(line.count(",") for line in lines) + 1 if lines else 1
     if width < 2:
         return None
-    column = sh.rng.randint(1, width)
+    column = tree.rng.randint(1, width)
     return f" -d, -f{column}", [line.split(",")[column - 1] for line in lines]
 
 
-def _uniq(_: Shell, lines: Lines) -> tuple[str, Lines] | None:
+def _uniq(_: Tree, lines: Lines) -> tuple[str, Lines] | None:
     kept = [line for line, _ in groupby(lines)]
     return ("", kept) if len(kept) < len(lines) else None
 
 
-def _tac(_: Shell, lines: Lines) -> tuple[str, Lines]:
+def _tac(_: Tree, lines: Lines) -> tuple[str, Lines]:
     return "", lines[::-1]
 
 
-def count_lines(sh: Shell) -> Exchange | None:
+def count_lines(tree: Tree) -> Exchange | None:
     """Count lines, with the name, without it, or into a file."""
-    path = sh.some_file()
+    path = tree.some_file()
     if path is None:
         return None
-    number = str(len(sh.files[path]))
-    kind = sh.rng.random()
+    number = str(len(tree.files[path]))
+    kind = tree.rng.random()
     if kind < 0.4:
         return Exchange(f"wc -l {path}", f"{number} {path}")
     if kind < 0.7:
         return Exchange(f"wc -l < {path}", number)
-    target = sh.new_path()
-    sh.write(target, [number])
+    target = tree.new_path()
+    tree.write(target, [number])
     return Exchange(f"wc -l < {path} > {target}")
 
 
-def count_words(sh: Shell) -> Exchange | None:
+def count_words(tree: Tree) -> Exchange | None:
     """Count words."""
-    path = sh.some_file()
-    return None if path is None else Exchange(f"wc -w < {path}", str(len(" ".join(sh.files[path]).split())))
+    path = tree.some_file()
+    return None if path is None else Exchange(f"wc -w < {path}", str(len(" ".join(tree.files[path]).split())))
 
 
-def sort_unique(sh: Shell) -> Exchange | None:
+def sort_unique(tree: Tree) -> Exchange | None:
     """Sort and drop what occurs twice."""
-    path = sh.some_file()
-    return None if path is None else Exchange(f"sort -u {path}", _shown(sorted(set(sh.files[path]))))
+    path = tree.some_file()
+    return None if path is None else Exchange(f"sort -u {path}", _shown(sorted(set(tree.files[path]))))
 
 
-def find_name(sh: Shell) -> Exchange | None:
+def find_name(tree: Tree) -> Exchange | None:
     """Find a file by its name."""
-    path = sh.some_file()
+    path = tree.some_file()
     if path is None:
         return None
     name = path.split("/")[-1]
-    hits = sorted(f"./{p}" for p in (*sh.files, *sh.links) if p.split("/")[-1] == name)
+    hits = sorted(f"./{p}" for p in (*tree.files, *tree.links) if p.split("/")[-1] == name)
     return Exchange(f"find . -name {name}", _shown(hits)) if len(hits) == 1 else None
 
 
-def find_in(sh: Shell) -> Exchange | None:
+def find_in(tree: Tree) -> Exchange | None:
     """Every file below a directory, sorted."""
-    if not sh.dirs:
+    if not tree.dirs:
         return None
-    folder = sh.rng.choice(sh.dirs)
-    return Exchange(f"find {folder} -type f | sort", _shown(sorted(p for p in sh.files if p.startswith(f"{folder}/"))))
+    folder = tree.rng.choice(tree.dirs)
+    return Exchange(
+        f"find {folder} -type f | sort", _shown(sorted(p for p in tree.files if p.startswith(f"{folder}/")))
+    )
 
 
-def grep_list(sh: Shell) -> Exchange | None:
+def grep_list(tree: Tree) -> Exchange | None:
     """Which files of a directory hold a word."""
-    inside = [path for path in sh.files if "/" in path and sh.files[path]]
+    inside = [path for path in tree.files if "/" in path and tree.files[path]]
     if not inside:
         return None
-    folder = sh.rng.choice(inside).split("/")[0]
-    wanted = word(sh.rng)
+    folder = tree.rng.choice(inside).split("/")[0]
+    wanted = word(tree.rng)
     for path in inside:
-        if path.startswith(f"{folder}/") and (found := [w for w in " ".join(sh.files[path]).split() if w.isalpha()]):
-            wanted = sh.rng.choice(found)
-    hits = sorted(p for p in inside if p.startswith(f"{folder}/") and any(wanted in line for line in sh.files[p]))
+        if path.startswith(f"{folder}/") and (found := [w for w in " ".join(tree.files[path]).split() if w.isalpha()]):
+            wanted = tree.rng.choice(found)
+    hits = sorted(p for p in inside if p.startswith(f"{folder}/") and any(wanted in line for line in tree.files[p]))
     return Exchange(f"grep -rl {wanted} {folder} | sort", "\n".join(hits)) if hits else None
 
 
-def exists(sh: Shell) -> Exchange | None:
+def exists(tree: Tree) -> Exchange | None:
     """Ask whether a file is there."""
-    there = sh.rng.random() < 0.6
-    path = sh.some_file() if there else sh.new_path(top=True)
+    there = tree.rng.random() < 0.6
+    path = tree.some_file() if there else tree.new_path(top=True)
     if path is None:
         return None
     return Exchange(f"test -f {path} && echo yes || echo no", "yes" if there else "no")
@@ -312,187 +205,187 @@ def exists(sh: Shell) -> Exchange | None:
 # what changes the tree ----------------------------------------------------------------------------------------------
 
 
-def echo_to(sh: Shell) -> Exchange:
+def echo_to(tree: Tree) -> Exchange:
     """Write words to a new file, or add them to one."""
-    text = " ".join(words(sh.rng, sh.rng.choice((1, 1, 1, 2, 3))))
-    quote = "" if " " not in text and sh.rng.random() < 0.8 else sh.rng.choice(('"', "'", ""))
-    path = sh.some_file() if sh.rng.random() < 0.4 else None
+    text = " ".join(words(tree.rng, tree.rng.choice((1, 1, 1, 2, 3))))
+    quote = "" if " " not in text and tree.rng.random() < 0.8 else tree.rng.choice(('"', "'", ""))
+    path = tree.some_file() if tree.rng.random() < 0.4 else None
     if path is not None:
-        sh.write(path, [*sh.files[path], text])
+        tree.write(path, [*tree.files[path], text])
         return Exchange(f"echo {quote}{text}{quote} >> {path}")
-    path = sh.new_path()
-    sh.write(path, [text])
+    path = tree.new_path()
+    tree.write(path, [text])
     return Exchange(f"echo {quote}{text}{quote} > {path}")
 
 
-def printf_to(sh: Shell) -> Exchange:
+def printf_to(tree: Tree) -> Exchange:
     """Write several lines."""
-    lines = words(sh.rng, sh.rng.randint(2, 3))
-    path = sh.new_path()
-    sh.write(path, lines)
+    lines = words(tree.rng, tree.rng.randint(2, 3))
+    path = tree.new_path()
+    tree.write(path, lines)
     return Exchange(f"printf '{''.join(line + chr(92) + 'n' for line in lines)}' > {path}")
 
 
-def copy(sh: Shell) -> Exchange | None:
+def copy(tree: Tree) -> Exchange | None:
     """Copy a file to another name or into a directory."""
-    path = sh.some_file()
+    path = tree.some_file()
     if path is None:
         return None
-    target, shown = _target(sh, path)
-    if target is None or sh.taken(target):
+    target, shown = _target(tree, path)
+    if target is None or tree.taken(target):
         return None
-    sh.write(target, sh.files[path])
-    sh.modes[target] = sh.modes.get(path, "644")
+    tree.write(target, tree.files[path])
+    tree.modes[target] = tree.modes.get(path, "644")
     return Exchange(f"cp {path} {shown}")
 
 
-def move(sh: Shell) -> Exchange | None:
+def move(tree: Tree) -> Exchange | None:
     """Move a file."""
-    path = sh.some_file()
-    if path is None or path in sh.links.values():
+    path = tree.some_file()
+    if path is None or path in tree.links.values():
         return None
-    target, shown = _target(sh, path)
-    if target is None or sh.taken(target):
+    target, shown = _target(tree, path)
+    if target is None or tree.taken(target):
         return None
-    mode = sh.modes.get(path, "644")
-    sh.write(target, sh.files[path])
-    sh.remove(path)
-    sh.modes[target] = mode
+    mode = tree.modes.get(path, "644")
+    tree.write(target, tree.files[path])
+    tree.remove(path)
+    tree.modes[target] = mode
     return Exchange(f"mv {path} {shown}")
 
 
-def _target(sh: Shell, path: str) -> tuple[str | None, str]:
+def _target(tree: Tree, path: str) -> tuple[str | None, str]:
     """Where a copy goes: (its path, how the command spells it)."""
-    if sh.dirs and sh.rng.random() < 0.4:
-        folder = sh.rng.choice(sh.dirs)
+    if tree.dirs and tree.rng.random() < 0.4:
+        folder = tree.rng.choice(tree.dirs)
         return f"{folder}/{path.split('/')[-1]}", f"{folder}/"
-    target = sh.new_path()
+    target = tree.new_path()
     return target, target
 
 
-def remove(sh: Shell) -> Exchange | None:
+def remove(tree: Tree) -> Exchange | None:
     """Delete a file."""
-    path = sh.some_file()
-    if path is None or len(sh.files) < 3 or path in sh.links.values():
+    path = tree.some_file()
+    if path is None or len(tree.files) < 3 or path in tree.links.values():
         return None
-    sh.remove(path)
+    tree.remove(path)
     return Exchange(f"rm {path}")
 
 
-def remove_missing(sh: Shell) -> Exchange:
+def remove_missing(tree: Tree) -> Exchange:
     """Delete what is not there."""
-    path = sh.new_path(top=True)
+    path = tree.new_path(top=True)
     return Exchange(f"rm {path}", f"rm: cannot remove '{path}': No such file or directory", 1)
 
 
-def make_dir(sh: Shell) -> Exchange:
+def make_dir(tree: Tree) -> Exchange:
     """Make a directory, or one in another."""
-    path = sh.new_dir()
-    sh.dirs.append(path)
-    if sh.rng.random() < 0.4:
+    path = tree.new_dir()
+    tree.dirs.append(path)
+    if tree.rng.random() < 0.4:
         return Exchange(f"mkdir {path}")
     return Exchange(f"mkdir -p {path}")
 
 
-def make_dirs(sh: Shell) -> Exchange:
+def make_dirs(tree: Tree) -> Exchange:
     """Make nested directories; the inner one holds nothing, so that the tree stays two levels deep."""
-    outer = sh.new_dir()
-    inner = made_up(sh.rng)
-    sh.dirs.append(outer)
-    sh.links[f"{outer}/{inner}"] = ""
+    outer = tree.new_dir()
+    inner = made_up(tree.rng)
+    tree.dirs.append(outer)
+    tree.links[f"{outer}/{inner}"] = ""
     return Exchange(f"mkdir -p {outer}/{inner}")
 
 
-def touch(sh: Shell) -> Exchange:
+def touch(tree: Tree) -> Exchange:
     """Make an empty file."""
-    path = sh.new_path()
-    sh.write(path, [])
+    path = tree.new_path()
+    tree.write(path, [])
     return Exchange(f"touch {path}")
 
 
-def change_mode(sh: Shell) -> Exchange | None:
+def change_mode(tree: Tree) -> Exchange | None:
     """Change a file's mode."""
-    path = sh.some_file()
+    path = tree.some_file()
     if path is None:
         return None
-    spelled, mode = sh.rng.choice((("+x", "755"), ("600", "600"), ("644", "644"), ("755", "755"), ("700", "700")))
+    spelled, mode = tree.rng.choice((("+x", "755"), ("600", "600"), ("644", "644"), ("755", "755"), ("700", "700")))
     if spelled == "+x":
-        mode = "".join(str(int(digit) | 1) for digit in sh.modes.get(path, "644"))
-    sh.modes[path] = mode
-    sh.recent.append(path)
+        mode = "".join(str(int(digit) | 1) for digit in tree.modes.get(path, "644"))
+    tree.modes[path] = mode
+    tree.recent.append(path)
     return Exchange(f"chmod {spelled} {path}")
 
 
-def show_mode(sh: Shell) -> Exchange | None:
+def show_mode(tree: Tree) -> Exchange | None:
     """Show a file's mode."""
-    path = sh.some_file()
-    return None if path is None else Exchange(f"stat -c %a {path}", sh.modes.get(path, "644"))
+    path = tree.some_file()
+    return None if path is None else Exchange(f"stat -c %a {path}", tree.modes.get(path, "644"))
 
 
-def link(sh: Shell) -> Exchange | None:
+def link(tree: Tree) -> Exchange | None:
     """Make a symbolic link beside its target."""
-    path = sh.some_file()
+    path = tree.some_file()
     if path is None or "/" in path:
         return None
-    name = sh.new_path(top=True)
-    sh.links[name] = path
+    name = tree.new_path(top=True)
+    tree.links[name] = path
     return Exchange(f"ln -s {path} {name}")
 
 
-def read_link(sh: Shell) -> Exchange | None:
+def read_link(tree: Tree) -> Exchange | None:
     """Show where a link points."""
-    named = [name for name, path in sh.links.items() if path]
+    named = [name for name, path in tree.links.items() if path]
     if not named:
         return None
-    name = sh.rng.choice(named)
-    return Exchange(f"readlink {name}", sh.links[name])
+    name = tree.rng.choice(named)
+    return Exchange(f"readlink {name}", tree.links[name])
 
 
-def replace(sh: Shell) -> Exchange | None:
+def replace(tree: Tree) -> Exchange | None:
     """Replace a word in place, or only show the result."""
-    path = sh.some_file()
-    found = [w for line in sh.files[path] for w in line.split() if w.isalpha()] if path else []
+    path = tree.some_file()
+    found = [w for line in tree.files[path] for w in line.split() if w.isalpha()] if path else []
     if path is None or not found:
         return None
-    old, new = sh.rng.choice(found), word(sh.rng)
-    every = "g" if sh.rng.random() < 0.5 else ""
-    lines = [line.replace(old, new, -1 if every else 1) for line in sh.files[path]]
-    if sh.rng.random() < 0.3:
+    old, new = tree.rng.choice(found), word(tree.rng)
+    every = "g" if tree.rng.random() < 0.5 else ""
+    lines = [line.replace(old, new, -1 if every else 1) for line in tree.files[path]]
+    if tree.rng.random() < 0.3:
         return Exchange(f"sed s/{old}/{new}/{every} {path}", _shown(lines))
-    sh.write(path, lines)
+    tree.write(path, lines)
     return Exchange(f"sed -i s/{old}/{new}/{every} {path}")
 
 
-def delete_lines(sh: Shell) -> Exchange | None:
+def delete_lines(tree: Tree) -> Exchange | None:
     """Delete a line by its number."""
-    path = sh.some_file()
-    if path is None or len(sh.files[path]) < 2:
+    path = tree.some_file()
+    if path is None or len(tree.files[path]) < 2:
         return None
-    number = sh.rng.randint(1, len(sh.files[path]))
-    sh.write(path, sh.files[path][: number - 1] + sh.files[path][number:])
+    number = tree.rng.randint(1, len(tree.files[path]))
+    tree.write(path, tree.files[path][: number - 1] + tree.files[path][number:])
     return Exchange(f"sed -i {number}d {path}")
 
 
-def join_files(sh: Shell) -> Exchange | None:
+def join_files(tree: Tree) -> Exchange | None:
     """Concatenate two files, to the terminal or into a third."""
-    if len(sh.files) < 2:
+    if len(tree.files) < 2:
         return None
-    first, second = sh.rng.sample(sorted(sh.files), 2)
-    lines = sh.files[first] + sh.files[second]
-    if sh.rng.random() < 0.3:
+    first, second = tree.rng.sample(sorted(tree.files), 2)
+    lines = tree.files[first] + tree.files[second]
+    if tree.rng.random() < 0.3:
         return Exchange(f"cat {first} {second}", _shown(lines))
-    target = sh.new_path()
-    sh.write(target, lines)
+    target = tree.new_path()
+    tree.write(target, lines)
     return Exchange(f"cat {first} {second} > {target}")
 
 
-def archive(sh: Shell) -> Exchange | None:
+def archive(tree: Tree) -> Exchange | None:
     """Archive a directory or a file."""
-    subject = sh.rng.choice([*sh.dirs, *sh.files]) if sh.dirs or sh.files else None
+    subject = tree.rng.choice([*tree.dirs, *tree.files]) if tree.dirs or tree.files else None
     if subject is None:
         return None
-    name = sh.new_path("tgz" if sh.rng.random() < 0.3 else "tar", top=True)
-    sh.links[name] = ""  # opaque: nothing else reads it
+    name = tree.new_path("tgz" if tree.rng.random() < 0.3 else "tar", top=True)
+    tree.links[name] = ""  # opaque: nothing else reads it
     return Exchange(f"tar -{'czf' if name.endswith('tgz') else 'cf'} {name} {subject}")
 
 
@@ -505,3 +398,11 @@ ACTIONS: tuple[Action, ...] = (
     read_link, replace, replace, delete_lines, join_files, archive,
 )  # fmt: skip
 """Repetition is weight: what people type often stands here more than once."""
+
+
+def act(tree: Tree, kinds: tuple[Action, ...] = ACTIONS) -> Exchange:
+    """Draw a command of `kinds` that the tree allows, apply it, and return it with its output."""
+    while True:
+        exchange = tree.rng.choice(kinds)(tree)
+        if exchange is not None:
+            return exchange

@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from t1.base.reading import read_and_use
-from t1.base.shell import ACTIONS, Exchange, Shell
+from t1.base.shell import ACTIONS, Exchange, act
+from t1.base.tree import Tree
 
 
 def real_outputs(setup: list[str], commands: list[str], workdir: Path) -> list[tuple[str, int]]:
@@ -27,9 +28,9 @@ def real_outputs(setup: list[str], commands: list[str], workdir: Path) -> list[t
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_simulated_session_prints_what_bash_prints(seed: int, tmp_path: Path) -> None:
-    sh = Shell(Random(seed), num_files=4, num_dirs=2)
-    setup = sh.setup_lines()
-    exchanges = [sh.act() for _ in range(25)]
+    tree = Tree(Random(seed), num_files=4, num_dirs=2)
+    setup = tree.setup_lines()
+    exchanges = [act(tree) for _ in range(25)]
     real = real_outputs(setup, [exchange.command for exchange in exchanges], tmp_path)
     for exchange, (output, code) in zip(exchanges, real, strict=True):
         assert exchange == Exchange(exchange.command, output, code)
@@ -37,14 +38,14 @@ def test_a_simulated_session_prints_what_bash_prints(seed: int, tmp_path: Path) 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_reading_before_acting_shows_what_bash_shows(seed: int, tmp_path: Path) -> None:
-    sh = Shell(Random(seed), num_files=3, num_dirs=1)
-    setup = sh.setup_lines()
+    tree = Tree(Random(seed), num_files=3, num_dirs=1)
+    setup = tree.setup_lines()
     exchanges, typed = [], []
     for _ in range(10):
-        sh.givens.clear()
-        first, second = read_and_use(sh)
+        tree.givens.clear()
+        first, second = read_and_use(tree)
         exchanges += [first, second]
-        typed += [" && ".join([*sh.givens, first.command]), second.command]
+        typed += [" && ".join([*tree.givens, first.command]), second.command]
     real = real_outputs(setup, typed, tmp_path)
     for exchange, (output, code) in zip(exchanges, real, strict=True):
         assert exchange == Exchange(exchange.command, output, code)
@@ -52,11 +53,10 @@ def test_reading_before_acting_shows_what_bash_shows(seed: int, tmp_path: Path) 
 
 def test_every_action_can_be_drawn() -> None:
     for action in ACTIONS:
-        assert any(Shell(Random(seed), 5, 2).act((action, *ACTIONS)) is not None for seed in range(5))
-        drawn = [Shell(Random(seed), 5, 2) for seed in range(200)]
-        assert any(action(sh) is not None or action(_with_a_link(sh)) is not None for sh in drawn), action
+        drawn = [Tree(Random(seed), 5, 2) for seed in range(200)]
+        assert any(action(tree) is not None or action(_with_a_link(tree)) is not None for tree in drawn), action
 
 
-def _with_a_link(sh: Shell) -> Shell:
-    sh.links["somelink2"] = next(iter(sh.files))
-    return sh
+def _with_a_link(tree: Tree) -> Tree:
+    tree.links["somelink2"] = next(iter(tree.files))
+    return tree
