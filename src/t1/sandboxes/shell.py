@@ -1,0 +1,391 @@
+"""One long-lived bash in its own namespaces: commands in, endings out.
+
+The shell is process 1 of its pid namespace, so nothing that it started outlives it. Its standard input is a socket:
+commands come in over it, exit status and directory go back over it; commands themselves see /dev/null there. Their
+stdout and stderr share one pipe. Boundary: processes and descriptors; this module never learns of tasks or files.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+from t1.errors import SandboxError, SandboxTimeout
+from t1.sandboxes.leases import started
+from t1.sandboxes.output import BoundedOutput
+
+READ_BYTES = 1 << 16
+FLOOD_BYTES = 16 << 20
+"""A command that prints more is killed."""
+COME_BACK_S = 0.5
+"""How long the shell has to answer after its command was killed."""
+KILL_S = 10.0
+WATCH_S = 0.5
+"""First look at the quota during a command; each later one waits twice as long."""
+
+_CREDENTIALS = struct.Struct("3i")
+"""struct ucred: pid, uid, gid."""
+
+# The loop that bash runs. The command is evaluated with fd 250 (the output pipe) as stdout and stderr, so that a
+# command's own `exec >file` ends with it; bash keeps what a redirection hides in close-on-exec descriptors.
+_LOOP = r"""
+cd -- "$1" 2>/dev/null || cd "$2" 2>/dev/null || cd /
+echo 1000 >/proc/self/oom_score_adj
+exec 250>&1 >/dev/null 2>&1
+printf 'ready\0%s\0' "$PWD" >&0
+set --
+while IFS= builtin read -r _t1; do
+  LC_ALL=C IFS= builtin read -r -N "$_t1" _t1
+  builtin eval "$_t1" </dev/null >&250 2>&1 250>&-
+  builtin printf '%d\0%s\0' "$?" "$PWD" >&0
+done
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLimits:
+    """What bounds every process of a sandbox; memory counts what a process may write to, not what it reserves."""
+
+    memory_mb: int = 2048
+    file_mb: int = 1024
+    num_processes: int = 256
+    open_files: int = 1024
+
+    def script(self) -> str:
+        """Shell lines that set the limits; without privileges they cannot be raised again."""
+        memory, file = self.memory_mb * 1024, self.file_mb * 1024
+        limits = f"-c 0 -n {self.open_files} -u {self.num_processes} -f {file} -d {memory} -v {8 * memory}"
+        return f"ulimit {limits} || exit 125\n"
+
+
+class Ending(Enum):
+    """How a command ended."""
+
+    STATUS = auto()
+    """It came back with a status."""
+    TIME = auto()
+    FLOOD = auto()
+    QUOTA = auto()
+    SHELL = auto()
+    """The shell itself is gone."""
+
+
+class Shell:
+    """A running shell. `start` opens it; once it is not `alive`, only `close` is left."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, pipe: int) -> None:
+        self._process = process
+        self._control = control
+        self._pipe = pipe
+        self._exited = os.pidfd_open(process.pid)
+        self._init: int | None = None
+        self._init_pid = 0
+        self._namespace = 0
+        self._answer = bytearray()
+        self._unsent = memoryview(b"")
+        self._output = BoundedOutput(2)
+        self._ending: asyncio.Future[Ending] | None = None
+        self._closed = False
+        self.alive = False
+        """The shell can take a command."""
+        self.directory = ""
+        """Where the shell stood after its last command."""
+
+    @classmethod
+    async def start(
+        cls,
+        command_line: Callable[[Sequence[str]], list[str]],
+        *,
+        directories: tuple[str, str],
+        limits: ProcessLimits,
+        timeout_s: float,
+    ) -> Shell:
+        """Start bash through `command_line`; it stands in the first of `directories` that it can enter."""
+        program = ["/bin/bash", "--norc", "--noprofile", "-c", limits.script() + _LOOP, "bash", *directories]
+        shell = cls(*_spawn(command_line(program)))
+        try:
+            await shell._ready(timeout_s)
+        except BaseException:
+            shell.kill_now()
+            await shell.close()
+            raise
+        return shell
+
+    async def _ready(self, timeout_s: float) -> None:
+        """Wait for the shell's first word; the kernel says who sent it, in our own pid namespace."""
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(self._control, _settle, arrived)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await arrived
+        except TimeoutError as error:
+            raise SandboxTimeout(f"a sandbox did not open within {timeout_s:g} s") from error
+        finally:
+            loop.remove_reader(self._control)
+        answer, ancillary = b"", list[tuple[int, int, bytes]]()
+        with contextlib.suppress(ConnectionError):
+            answer, ancillary, _, _ = self._control.recvmsg(READ_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
+        if not answer.startswith(b"ready\0"):
+            raise SandboxError(f"a sandbox did not open: {self._complaint()}")
+        self.directory = os.fsdecode(answer.split(b"\0")[1])
+        self._init_pid = _CREDENTIALS.unpack(ancillary[0][2])[0]
+        self._init = os.pidfd_open(self._init_pid)
+        self._namespace = _pid_namespace(self._init_pid)
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+        self.alive = True
+        loop.add_reader(self._control, self._on_control)
+
+    def _complaint(self) -> str:
+        """What bubblewrap printed before it gave up."""
+        with contextlib.suppress(BlockingIOError):
+            return os.read(self._pipe, READ_BYTES).decode("utf-8", "replace").strip() or "it ended without a word"
+        return "it closed its control channel"
+
+    async def run(
+        self, command: str, output: BoundedOutput, *, timeout_s: float, over_quota: Callable[[], bool]
+    ) -> tuple[Ending, int | None]:
+        """Evaluate a command; how it ended, and its status. NUL bytes are dropped, as bash drops them from a script."""
+        loop = asyncio.get_running_loop()
+        since = time.clock_gettime(time.CLOCK_BOOTTIME)
+        future = self._ending = loop.create_future()
+        self._output = output
+        loop.add_reader(self._pipe, self._on_output)
+        timer = loop.call_later(timeout_s, self._end, Ending.TIME)
+        watch = _Watch(loop, over_quota, lambda: self._end(Ending.QUOTA))
+        try:
+            self._send(command)
+            ending = await future
+            timer.cancel()
+            watch.cancel()
+            if ending is Ending.STATUS:
+                return ending, self._take_answer()
+            if ending is Ending.SHELL:
+                return ending, self._process.poll()
+            await self._interrupt(since if ending is Ending.TIME else 0.0)
+            return ending, None
+        except BaseException:
+            self.kill_now()
+            raise
+        finally:
+            timer.cancel()
+            watch.cancel()
+            self._ending = None
+            loop.remove_reader(self._pipe)
+            self._drain()
+
+    def _send(self, command: str) -> None:
+        """Hand the command to the shell; what does not fit into the socket follows as it empties."""
+        text = command.replace("\0", "").encode("utf-8", "surrogateescape")
+        self._unsent = memoryview(b"%d\n%s" % (len(text), text))
+        self._on_writable()
+        if self._unsent:
+            asyncio.get_running_loop().add_writer(self._control, self._on_writable)
+
+    def _on_writable(self) -> None:
+        try:
+            self._unsent = self._unsent[self._control.send(self._unsent) :]
+        except (BlockingIOError, InterruptedError):
+            return
+        except ConnectionError:  # the reader sees the end
+            self._unsent = memoryview(b"")
+        if not self._unsent:
+            asyncio.get_running_loop().remove_writer(self._control)
+
+    def _end(self, ending: Ending) -> None:
+        """The first ending counts."""
+        if self._ending is not None and not self._ending.done():
+            self._ending.set_result(ending)
+
+    def _on_control(self) -> None:
+        """A status, or the end of the shell: then its program may still run (`exec`), until the namespace dies."""
+        try:
+            chunk = self._control.recv(READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except ConnectionError:
+            chunk = b""
+        if not chunk:
+            self.alive = False
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._control)
+            loop.add_reader(self._exited, self._on_exit)
+            return
+        self._answer += chunk
+        if self._answered():
+            self._end(Ending.STATUS)
+
+    def _on_exit(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._exited)
+        self._end(Ending.SHELL)
+
+    def _answered(self) -> bool:
+        return self._answer.count(b"\0") >= 2
+
+    def _take_answer(self) -> int:
+        """The status that has arrived; the directory is kept."""
+        status, directory, _ = self._answer.split(b"\0", 2)
+        self._answer.clear()
+        self.directory = os.fsdecode(bytes(directory))
+        return int(status)
+
+    def _on_output(self) -> None:
+        """Take what the command printed."""
+        with contextlib.suppress(BlockingIOError):
+            chunk = os.read(self._pipe, READ_BYTES)
+            if not chunk:
+                asyncio.get_running_loop().remove_reader(self._pipe)
+            before = self._output.total
+            self._output.add(chunk)
+            if before <= FLOOD_BYTES < self._output.total:
+                self._end(Ending.FLOOD)
+
+    def _drain(self) -> None:
+        """Take what is in the pipe by now, and no more: a background process may go on writing."""
+        waiting = array.array("i", [0])
+        fcntl.ioctl(self._pipe, termios.FIONREAD, waiting)
+        left = waiting[0]
+        while left > 0 and (chunk := os.read(self._pipe, left)):
+            self._output.add(chunk)
+            left -= len(chunk)
+
+    async def _interrupt(self, since: float) -> None:
+        """Kill what was started after `since`; a shell that then stays silent is killed with everything else."""
+        loop = asyncio.get_running_loop()
+        future = self._ending = loop.create_future()
+        if self._answered():
+            future.set_result(Ending.STATUS)
+        deadline = loop.time() + COME_BACK_S
+        while not future.done() and loop.time() < deadline:
+            self._kill_below(since)
+            await asyncio.wait([future], timeout=0.02)
+        if future.done() and future.result() is Ending.STATUS:
+            self._take_answer()
+        else:
+            self.kill_now()
+
+    def _kill_below(self, since: float) -> None:
+        """Kill the shell's descendants that started at `since` (seconds since boot) or later."""
+        tick = int(since * os.sysconf("SC_CLK_TCK")) - 1
+        for pid in _descendants(self._init_pid):
+            with contextlib.suppress(OSError):
+                handle = os.pidfd_open(pid)
+                try:
+                    # The number may have been used again: only what is in the sandbox's namespace is killed.
+                    if _pid_namespace(pid) == self._namespace and (started(pid) or 0) >= tick:
+                        signal.pidfd_send_signal(handle, signal.SIGKILL)
+                finally:
+                    os.close(handle)
+
+    def kill_now(self) -> None:
+        """Send the kill that ends the whole namespace; `close` confirms it."""
+        self.alive = False
+        if self._closed:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if self._init is None:
+                self._process.kill()
+            else:
+                signal.pidfd_send_signal(self._init, signal.SIGKILL)
+
+    async def close(self) -> None:
+        """Kill, wait until bubblewrap has reaped the namespace's init (every process is dead then), let go."""
+        if self._closed:
+            return
+        self.kill_now()
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._control)
+        exited: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(self._exited, _settle, exited)
+        try:
+            async with asyncio.timeout(KILL_S):
+                await exited
+        except TimeoutError as error:
+            self._process.kill()
+            raise SandboxTimeout(f"a sandbox was not dead after {KILL_S:g} s") from error
+        finally:
+            loop.remove_reader(self._exited)
+        if self._closed:
+            return
+        self._closed = True
+        self._process.wait()
+        loop.remove_writer(self._control)
+        self._control.close()
+        for descriptor in (self._pipe, self._exited, self._init):
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _spawn(command_line: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket, int]:
+    """Start a program: its process, our end of the socket that is its stdin, the read end of its output pipe."""
+    ours, theirs = socket.socketpair()
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    try:
+        ours.setblocking(False)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        os.set_blocking(read_end, False)
+        # Only arguments that let Popen vfork: this process may hold gigabytes of weights.
+        process = subprocess.Popen(command_line, stdin=theirs.fileno(), stdout=write_end, stderr=write_end, env={})
+    except BaseException:
+        ours.close()
+        os.close(read_end)
+        raise
+    finally:
+        theirs.close()
+        os.close(write_end)
+    return process, ours, read_end
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    """A reader's callback: what was waited for is there."""
+    if not future.done():
+        future.set_result(None)
+
+
+class _Watch:
+    """Looks at the quota while a command runs, ever less often."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, over: Callable[[], bool], then: Callable[[], None]) -> None:
+        self._loop, self._over, self._then = loop, over, then
+        self._wait_s = WATCH_S
+        self._timer = loop.call_later(self._wait_s, self._look)
+
+    def _look(self) -> None:
+        if self._over():
+            self._then()
+            return
+        self._wait_s *= 2
+        self._timer = self._loop.call_later(self._wait_s, self._look)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+
+def _pid_namespace(pid: int) -> int:
+    """The inode that names a process's pid namespace."""
+    return os.stat(f"/proc/{pid}/ns/pid").st_ino  # noqa: PTH116 (hot)
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    """Every process below `pid`, as far as /proc shows them."""
+    todo = [pid]
+    while todo:
+        folder = Path(f"/proc/{todo.pop()}/task")
+        with contextlib.suppress(OSError):
+            for task in folder.iterdir():
+                children = [int(word) for word in (task / "children").read_bytes().split()]
+                todo += children
+                yield from children
