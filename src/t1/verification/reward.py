@@ -1,0 +1,26 @@
+"""Design law 5 in one function: `reward = num_passed / normalizer`, absolute, with one normalizer for the whole run."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from t1.types import RewardSource, Verdict
+
+
+def score(verdict: Verdict, *, normalizer: float, kind: Literal["dense", "binary"]) -> tuple[float, RewardSource]:
+    """The reward and where it came from.
+
+    Dense is not a ratio of the task's own assertions: half of a long task is worth more than half of a short one.
+    Without a readable report it falls back to the binary outcome, so that a solved task never scores zero.
+    """
+    if not (math.isfinite(normalizer) and normalizer > 0):
+        raise ValueError(f"normalizer: expected a positive number, got {normalizer}")
+    binary = 1.0 if verdict.solved else 0.0
+    if kind == "binary":
+        return binary, RewardSource.BINARY
+    if kind != "dense":
+        raise ValueError(f"reward kind: expected dense or binary, got {kind!r}")
+    if verdict.num_passed is None:
+        return binary, RewardSource.BINARY_FALLBACK
+    return verdict.num_passed / normalizer, RewardSource.ASSERTIONS
