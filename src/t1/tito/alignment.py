@@ -1,0 +1,189 @@
+"""Where a harness's copy of a completion ends in a prompt: the cases *normalized* and *retokenized*.
+
+Boundary: compares ids, and texts through a given `decode`; knows nothing of turns, columns or routing. What cannot be
+recognised with certainty is None, and the assembler splits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from t1.types import IntArray
+
+Decode = Callable[[IntArray], str]
+ID_BYTES = np.dtype(np.int32).itemsize
+_JSON_SPACING = re.compile(r'("(?:[^"\\]|\\.)*")|\s+', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A completion found in a prompt through other ids."""
+
+    end: int
+    """Prompt tokens that the harness's copy takes."""
+    matched: int
+    """Completion tokens that stand in the copy as they are."""
+
+
+def starts_at(ids: bytes, part: IntArray, at: int) -> bool:
+    """True when `part` stands in `ids` (int32, as bytes) from token `at` on: one memcmp."""
+    return ids.startswith(memoryview(np.ascontiguousarray(part)), at * ID_BYTES)  # type: ignore[arg-type]
+
+
+def normalize_boundary(rest: IntArray, completion: IntArray, boundary_ids: frozenset[int]) -> Match | None:
+    """Match `completion` at the start of `rest` where only the boundary tokens right after its content differ."""
+    body = len(completion) - _boundary_run(completion[::-1], boundary_ids)
+    if body == len(completion) or not np.array_equal(rest[:body], completion[:body]):
+        return None
+    end, matched = _match_tail(rest[body:], completion[body:], boundary_ids)
+    if body + end == len(rest):
+        return None  # nothing follows: a retry, not a continuation
+    return Match(body + end, body + matched)
+
+
+def match_last_text(rest: IntArray, completion: IntArray, decode: Decode, boundary_ids: frozenset[int]) -> Match | None:
+    """Match the last `completion` at the start of `rest` by its text; a message boundary must follow."""
+    content = _same_text_length(rest, completion, decode)
+    if content is None or (boundary_ids and not _boundary_run(rest[content:], boundary_ids)):
+        return None
+    tail = completion[len(completion) - _boundary_run(completion[::-1], boundary_ids) :]
+    end = content + _match_tail(rest[content:], tail, boundary_ids)[0]
+    if end == len(rest):
+        return None
+    return Match(end, _common_ends(rest[:end], completion))
+
+
+def match_history(
+    prompt: IntArray,
+    messages: Sequence[tuple[IntArray, IntArray]],
+    decode: Decode,
+    boundary_ids: frozenset[int],
+) -> Match | None:
+    """Match a whole stream, (context, completion) by turn, to the start of `prompt`.
+
+    Context must be identical; each completion must be there exactly, or as the same text.
+    """
+    ids, at, matched = prompt.tobytes(), 0, 0
+    for (context, completion), following in zip(
+        messages, [context for context, _ in messages[1:]] + [None], strict=True
+    ):
+        if not starts_at(ids, context, at):
+            return None
+        at += len(context)
+        after = at + len(completion)
+        if starts_at(ids, completion, at) and (following is None or starts_at(ids, following, after)):
+            found: Match | None = Match(len(completion), len(completion))
+        elif following is None:
+            found = match_last_text(prompt[at:], completion, decode, boundary_ids)
+        else:
+            found = _match_inner_text(prompt[at:], completion, following, decode, boundary_ids)
+        if found is None:
+            return None
+        at += found.end
+        matched += len(context) + found.matched
+    return Match(at, matched)
+
+
+def _match_inner_text(
+    rest: IntArray, completion: IntArray, following: IntArray, decode: Decode, boundary_ids: frozenset[int]
+) -> Match | None:
+    """Match a completion by its text where the context that comes after it is known."""
+    content = _same_text_length(rest, completion, decode)
+    if content is None:
+        return None
+    for end in range(content, content + _boundary_run(rest[content:], boundary_ids) + 1):
+        if np.array_equal(rest[end : end + len(following)], following):
+            return Match(end, _common_ends(rest[:end], completion))
+    return None
+
+
+def _match_tail(rest: IntArray, tail: IntArray, boundary_ids: frozenset[int]) -> tuple[int, int]:
+    """(prompt tokens taken, tail tokens matched) of a completion's trailing boundary tokens at the start of `rest`.
+
+    Up to the token that closed the completion where the prompt has it, else as far as both agree: all other boundary
+    tokens of the prompt join the stream as context.
+    """
+    if len(tail) == 0:
+        return 0, 0
+    run = rest[: _boundary_run(rest, boundary_ids)]
+    closing = np.flatnonzero(run == tail[-1])
+    end = int(closing[0]) + 1 if len(closing) else _common_prefix(run, tail)
+    return end, _common_ends(run[:end], tail)
+
+
+def _boundary_run(ids: IntArray, boundary_ids: frozenset[int]) -> int:
+    """How many boundary tokens `ids` starts with."""
+    for index, token in enumerate(ids):
+        if int(token) not in boundary_ids:
+            return index
+    return len(ids)
+
+
+def _common_prefix(a: IntArray, b: IntArray) -> int:
+    """Length of the longest common prefix."""
+    size = min(len(a), len(b))
+    differ = np.flatnonzero(a[:size] != b[:size])
+    return int(differ[0]) if len(differ) else size
+
+
+def _common_ends(a: IntArray, b: IntArray) -> int:
+    """Tokens that `a` and `b` share at their start and, beyond that, at their end."""
+    head = _common_prefix(a, b)
+    return head + _common_prefix(a[head:][::-1], b[head:][::-1])
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Text
+
+
+def _same_text_length(ids: IntArray, completion: IntArray, decode: Decode) -> int | None:
+    """Length of the shortest prefix of `ids` whose text is that of `completion`, up to the declared normalization.
+
+    Text without white space only grows with the prefix, so the end is found by bisection: few calls of `decode`.
+    """
+    text = decode(completion)
+    wanted = len(_without_space(text))
+    if not wanted:
+        return None  # nothing to recognise it by
+
+    def is_short(length: int) -> bool:
+        return len(_without_space(decode(ids[:length]))) < wanted
+
+    low, high = 0, min(len(ids), len(completion))
+    while is_short(high):
+        if high == len(ids):
+            return None
+        low, high = high, min(len(ids), 2 * high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_short(middle) else (low, middle)
+    canonical = normalize_text(text)
+    # The bytes of one character may be spread over tokens, and half a character decodes to characters of its own.
+    candidates = range(high, min(len(ids), high + 3) + 1)
+    return next((n for n in candidates if normalize_text(decode(ids[:n])) == canonical), None)
+
+
+def normalize_text(text: str) -> str:
+    """Text up to newline style, trailing white space, and spacing in JSON objects outside of their strings."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").rstrip()
+    if "{" not in text:
+        return text
+    decoder, parts, at = json.JSONDecoder(), [], 0
+    while (start := text.find("{", at)) >= 0:
+        parts.append(text[at:start])
+        try:
+            _, at = decoder.raw_decode(text, start)
+            parts.append(_JSON_SPACING.sub(lambda m: m.group(1) or "", text[start:at]))
+        except (ValueError, RecursionError):
+            parts.append("{")
+            at = start + 1
+    return "".join(parts) + text[at:]
+
+
+def _without_space(text: str) -> str:
+    return "".join(text.split())

@@ -1,0 +1,277 @@
+"""Turns to trajectories: the four cases, tried in order — strict, normalized, retokenized, split.
+
+The ids that were sampled are the truth. A harness's own copy of them never enters a stream; what stands around them
+joins as context. Boundary: pure functions on arrays; no model, no reward, no tokenizer but a given `decode`.
+
+Routing. The rows that a turn adds to its segment are the last rows of its capture: those of the token before its new
+context (the last sampled token, fed first by this very turn), of the new context, and of its completion but the last
+token. Earlier rows stay as they were captured first. A sampled token that no later prompt contains was never fed; it
+has no row, so with routing such a turn opens a new segment instead of being joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from t1.errors import RoutingError
+from t1.tito.alignment import (
+    ID_BYTES,
+    Decode,
+    Match,
+    match_history,
+    match_last_text,
+    normalize_boundary,
+    starts_at,
+)
+from t1.types import Boundary, Case, IntArray, RolloutId, RoutingArray, Trajectory, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class _Join:
+    """One turn in a segment: its prompt brings new context from `start` on."""
+
+    start: int
+    boundary: Boundary
+
+
+def assemble(
+    rollout: RolloutId,
+    turns: Sequence[Turn],
+    *,
+    boundary_ids: frozenset[int] = frozenset(),
+    decode: Decode | None = None,
+    on_residual: Literal["accept", "split"] = "accept",
+) -> tuple[Trajectory, ...]:
+    """The segments of a rollout in time order; every sampled token is in exactly one of them.
+
+    Without `decode` the case retokenized is not tried. `on_residual="split"` keeps only streams whose every token is
+    what the sampler saw. Raises RoutingError where a capture is missing, short, or of another version.
+    """
+    if not turns:
+        return ()
+    _check_captures(turns)
+    segments = _strict_throughout(turns) or _segments(turns, boundary_ids, decode, on_residual == "split")
+    return tuple(_build(rollout, index, turns, joins) for index, joins in enumerate(segments))
+
+
+def truncate(trajectory: Trajectory, num_tokens: int) -> Trajectory:
+    """The first `num_tokens` tokens over all columns at once, less the context that nothing sampled follows."""
+    sampled = np.flatnonzero(trajectory.mask[: max(num_tokens, 0)])
+    if len(sampled) == 0:
+        raise ValueError(f"truncate: the first {num_tokens} tokens hold no sampled token")
+    size = int(sampled[-1]) + 1
+    last_turn = int(trajectory.turn[size - 1])
+    return replace(
+        trajectory,
+        tokens=trajectory.tokens[:size],
+        mask=trajectory.mask[:size],
+        logprobs=trajectory.logprobs[:size],
+        turn=trajectory.turn[:size],
+        version=trajectory.version[:size],
+        routing=None if trajectory.routing is None else trajectory.routing[: size - 1],
+        boundaries=tuple(boundary for boundary in trajectory.boundaries if boundary.turn <= last_turn),
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Cases
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """The open trajectory."""
+
+    joins: list[_Join]
+    held: bytearray
+    """Its ids (int32): the first prompt, then every completion and observation so far."""
+
+    @property
+    def num_held(self) -> int:
+        """Tokens held."""
+        return len(self.held) // ID_BYTES
+
+    def add(self, join: _Join, turn: Turn) -> None:
+        """Take in the new context of a turn and its completion."""
+        self.joins.append(join)
+        self.held.extend(turn.prompt[join.start :].tobytes())
+        self.held.extend(turn.completion.tobytes())
+
+
+def _strict_throughout(turns: Sequence[Turn]) -> list[list[_Join]] | None:
+    """The one segment of a rollout whose last prompt begins with every earlier prompt and completion, or None."""
+    last = len(turns) - 1
+    ids = turns[last].prompt.tobytes()
+    joins, held = [], 0
+    for index, turn in enumerate(turns):
+        size = len(turn.prompt)
+        if size < held or not starts_at(ids, turn.prompt, 0):
+            return None
+        if index < last and not starts_at(ids, turn.completion, size):
+            return None
+        joins.append(_Join(held, Boundary(index, Case.STRICT if index else Case.OPEN, held, size - held)))
+        held = size + len(turn.completion)
+    return [joins]
+
+
+def _segments(
+    turns: Sequence[Turn], boundary_ids: frozenset[int], decode: Decode | None, exact: bool
+) -> list[list[_Join]]:
+    """The joins of each segment, turn by turn."""
+    segments: list[_Segment] = []
+    for index, turn in enumerate(turns):
+        join = _join(turns, index, segments[-1], boundary_ids, decode) if segments else None
+        if join is None or (exact and join.boundary.residual) or not _closes(turns, index, join):
+            segments.append(_Segment([], bytearray()))
+            join = _Join(0, Boundary(index, Case.SPLIT if index else Case.OPEN, 0, len(turn.prompt)))
+        segments[-1].add(join, turn)
+    return [segment.joins for segment in segments]
+
+
+def _join(
+    turns: Sequence[Turn], index: int, segment: _Segment, boundary_ids: frozenset[int], decode: Decode | None
+) -> _Join | None:
+    """How turn `index` continues the segment, or None where it does not.
+
+    Besides the stream itself, the prompt is compared with the last prompt: an edit that was accepted once and still
+    stands in the history is carried on, and only the last completion has to be matched.
+    """
+    last, prompt, held = turns[index - 1], turns[index].prompt, segment.num_held
+    ids = prompt.tobytes()
+    if ids.startswith(segment.held):
+        return _Join(held, Boundary(index, Case.STRICT, held, len(prompt) - held))
+    seen, carried = len(last.prompt), segment.joins[-1].boundary
+    if not starts_at(ids, last.prompt, 0):
+        if decode is None:
+            return None
+        messages = [
+            (turns[j.boundary.turn].prompt[j.start :], turns[j.boundary.turn].completion) for j in segment.joins
+        ]
+        return _edited(index, Case.RETOKENIZED, prompt, held, match_history(prompt, messages, decode, boundary_ids))
+    case, rest = carried.case if carried.residual else Case.NORMALIZED, prompt[seen:]
+    if starts_at(ids, last.completion, seen):
+        found: Match | None = Match(len(last.completion), len(last.completion))
+    else:
+        found = normalize_boundary(rest, last.completion, boundary_ids)
+    if found is None and decode is not None:
+        case, found = Case.RETOKENIZED, match_last_text(rest, last.completion, decode, boundary_ids)
+    if found is None:
+        return None
+    before = carried.kept + carried.inserted  # tokens that the stream and the last prompt share
+    return _edited(index, case, prompt, held, Match(seen + found.end, before + found.matched))
+
+
+def _edited(index: int, case: Case, prompt: IntArray, held: int, match: Match | None) -> _Join | None:
+    """A join whose stream and prompt differ: `match` says how far the prompt repeats the stream.
+
+    Residual: stream tokens that the prompt lacks or prompt tokens that the stream lacks, whichever are more; 0 only
+    where both are the same.
+    """
+    if match is None:
+        return None
+    dropped = match.end - match.matched
+    residual = max(held - match.matched, dropped)
+    return _Join(match.end, Boundary(index, case, match.matched, len(prompt) - match.end, dropped, residual))
+
+
+def _closes(turns: Sequence[Turn], index: int, join: _Join) -> bool:
+    """False where a row cannot be had: the last sampled token, missing before the new context, was never fed."""
+    turn = turns[index]
+    return turn.routing is None or index == 0 or bool(turn.prompt[join.start - 1] == turns[index - 1].completion[-1])
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Columns
+
+
+def _build(rollout: RolloutId, segment: int, turns: Sequence[Turn], joins: Sequence[_Join]) -> Trajectory:
+    """The trajectory of one segment, column by column."""
+    first = joins[0].boundary.turn
+    used = turns[first : first + len(joins)]
+    context = np.array([len(turn.prompt) - join.start for turn, join in zip(used, joins, strict=True)])  # [turns]
+    sampled = np.array([len(turn.completion) for turn in used])  # [turns]
+    runs = np.stack([context, sampled], axis=1).ravel()  # context, completion, context, completion, …
+    mask = np.repeat(np.arange(len(runs)) % 2 == 1, runs)
+    brought = context + sampled
+    logprobs = np.zeros(len(mask), dtype=np.float32)
+    logprobs[mask] = np.concatenate([turn.logprobs for turn in used])
+    version = np.repeat(np.array([turn.versions[0] for turn in used], dtype=np.int32), brought)
+    version[mask] = np.concatenate([turn.versions for turn in used])
+    return Trajectory(
+        rollout=rollout,
+        segment=segment,
+        tokens=_tokens(used, joins),
+        mask=mask,
+        logprobs=logprobs,
+        turn=np.repeat(np.arange(first, first + len(joins), dtype=np.int32), brought),
+        version=version,
+        routing=_routing(turns, first, brought),
+        boundaries=tuple([join.boundary for join in joins]),
+    )
+
+
+def _tokens(used: Sequence[Turn], joins: Sequence[_Join]) -> IntArray:
+    """[T] the stream. Where the last prompt repeats all of it, two pieces are enough."""
+    if not joins[-1].boundary.residual:
+        return np.concatenate([used[-1].prompt, used[-1].completion])
+    pieces = [(turn.prompt[join.start :], turn.completion) for turn, join in zip(used, joins, strict=True)]
+    return np.concatenate([piece for pair in pieces for piece in pair])
+
+
+def _routing(turns: Sequence[Turn], first: int, brought: npt.NDArray[np.int64]) -> RoutingArray | None:
+    """[T−1, L, K] rows of a segment that starts at turn `first`; `brought` [turns] tokens of each of its turns."""
+    if turns[first].routing is None:
+        return None
+    rows = _rows_before(turns, first)
+    rows.append(_capture(turns[first]))
+    for index, num_rows in enumerate(brought[1:].tolist(), start=first + 1):
+        capture = _capture(turns[index])
+        if len(capture) < num_rows:
+            missing = num_rows - len(capture)
+            raise RoutingError(f"turn {index}: the capture starts {missing} rows late, at {turns[index].routing_start}")
+        rows.append(capture[len(capture) - num_rows :])
+    joined: RoutingArray = np.concatenate(rows)  # type: ignore[assignment]
+    return joined
+
+
+def _rows_before(turns: Sequence[Turn], index: int) -> list[RoutingArray]:
+    """Rows of the tokens before a segment's first capture, from the turns that fed the very same prefix earlier.
+
+    A row belongs to the weights that made it: only turns sampled by the version of this one can lend theirs.
+    """
+    needed, version = turns[index].routing_start, turns[index].versions[0]
+    prefix, rows = turns[index].prompt.tobytes(), []
+    for earlier in reversed(turns[:index]):
+        fed = np.concatenate([earlier.prompt, earlier.completion[:-1]])[:needed]
+        if earlier.routing_start >= needed or len(fed) < needed or not prefix.startswith(fed.tobytes()):
+            continue
+        if (earlier.versions == version).all():
+            rows.append(_capture(earlier)[: needed - earlier.routing_start])
+            needed = earlier.routing_start
+    if needed:
+        raise RoutingError(
+            f"turn {index}: the capture starts at {turns[index].routing_start}, and no turn of version {version} "
+            f"fed the first {needed} tokens of its prompt"
+        )
+    return rows[::-1]
+
+
+def _capture(turn: Turn) -> RoutingArray:
+    """[rows, L, K] what the turn captured."""
+    assert turn.routing is not None
+    return turn.routing
+
+
+def _check_captures(turns: Sequence[Turn]) -> None:
+    """Refuse turns that lack a capture others have, or whose captures are of different shapes."""
+    kinds = {None if turn.routing is None else (turn.routing.shape[1:], turn.routing.dtype) for turn in turns}
+    if len(kinds) == 1:
+        return
+    if None in kinds:
+        lacking = [index for index, turn in enumerate(turns) if turn.routing is None]
+        raise RoutingError(f"turns {lacking}: no capture, while the other turns have one")
+    raise RoutingError(f"captures of several shapes in one rollout: {sorted(map(str, kinds))}")

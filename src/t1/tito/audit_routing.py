@@ -1,0 +1,136 @@
+"""The auditor's view of routing: does every row stem from the capture that first fed its token?
+
+Rules: `routing-missing`, `routing-gap`, `routing-row`, `routing-duplicate`, `routing-zero`, `routing-range`.
+Boundary: compares rows of raw captures with rows of a trajectory, and shares no code with what joined them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from t1.types import RoutingArray, Trajectory, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class RowsReport:
+    """What was found in the rows of one trajectory."""
+
+    errors: tuple[tuple[str, str], ...]
+    """(rule, message)"""
+    num_rows: int = 0
+    disagreements: int = 0
+    """Rows that a later capture of the same position shows otherwise."""
+
+
+def check_rows(
+    turns: Sequence[Turn],
+    trajectory: Trajectory,
+    owners: Sequence[int],
+    starts: Sequence[int],
+    *,
+    num_experts: int | None,
+) -> RowsReport:
+    """Check the rows of `trajectory`, whose completions are those of the turns `owners`, at positions `starts`."""
+    captured = [turns[owner].routing is not None for owner in owners]
+    rows = trajectory.routing
+    if rows is None:
+        lost = (("routing-missing", "the turns have captures, the trajectory has no rows"),) if any(captured) else ()
+        return RowsReport(lost)
+    if not all(captured):
+        return RowsReport((("routing-missing", "the trajectory has rows, but not every turn has a capture"),))
+    expected, errors = _first_fed(turns, rows, owners, starts)
+    if expected is not None:
+        if expected.shape != rows.shape or expected.dtype != rows.dtype:
+            shapes = f"expected {expected.dtype} {expected.shape}, got {rows.dtype} {rows.shape}"
+            errors.append(("routing-row", shapes))
+        elif expected.tobytes() != rows.tobytes():
+            wrong = np.flatnonzero((expected != rows).any(axis=(1, 2)))
+            errors.append(
+                ("routing-row", f"{len(wrong)} rows are not as captured when first fed, from row {wrong[0]} on")
+            )
+    errors += _check_experts(rows, num_experts)
+    return RowsReport(tuple(errors), len(rows), _disagreements(turns, rows, owners, starts))
+
+
+def _first_fed(
+    turns: Sequence[Turn], rows: RoutingArray, owners: Sequence[int], starts: Sequence[int]
+) -> tuple[RoutingArray | None, list[tuple[str, str]]]:
+    """[T−1, L, K] the rows by the captures, or None and what is missing of them.
+
+    A turn is the first to feed the token before its new context, that context, and its completion but the last token.
+    """
+    parts: list[RoutingArray] = []
+    held = 0
+    for owner, start in zip(owners, starts, strict=True):
+        turn = turns[owner]
+        assert turn.routing is not None
+        size = start - held + len(turn.completion) - (not held)
+        if held and len(turn.routing) < size:
+            return None, [("routing-gap", f"turn {owner}: {size} tokens were fed first, {len(turn.routing)} captured")]
+        if not held and len(turn.routing) < size:
+            missing = size - len(turn.routing)
+            if not _lent(turns, owner, rows[:missing]):
+                return None, [
+                    ("routing-gap", f"turn {owner}: no earlier turn fed the {missing} tokens before its rows")
+                ]
+            parts.append(rows[:missing])
+        parts.append(turn.routing[max(0, len(turn.routing) - size) :])
+        held = start + len(turn.completion)
+    return (parts[0] if len(parts) == 1 else np.concatenate(parts)), []  # type: ignore[return-value]
+
+
+def _lent(turns: Sequence[Turn], owner: int, rows: RoutingArray) -> bool:
+    """True when `rows` [n, L, K] are what earlier turns of the same version captured of the first n prompt tokens."""
+    todo, prompt = len(rows), turns[owner].prompt
+    for turn in turns[owner - 1 :: -1] if owner else ():
+        sequence = np.append(turn.prompt, turn.completion[:-1])
+        if not turn.routing_start < todo <= len(sequence) or (turn.versions != turns[owner].versions[0]).any():
+            continue
+        if turn.routing is None or not np.array_equal(sequence[:todo], prompt[:todo]):
+            continue
+        if not np.array_equal(turn.routing[: todo - turn.routing_start], rows[turn.routing_start : todo]):
+            return False
+        todo = turn.routing_start
+    return todo == 0
+
+
+def _check_experts(rows: RoutingArray, num_experts: int | None) -> list[tuple[str, str]]:
+    """Experts distinct within a row's layer and in range; a row of zeros only is a hole that was filled."""
+    errors = []
+    if _has_duplicates(rows):
+        empty = np.flatnonzero(~rows.any(axis=(1, 2)))
+        if len(empty):
+            errors.append(("routing-zero", f"{len(empty)} rows hold only zeros, from row {empty[0]} on"))
+        else:
+            errors.append(("routing-duplicate", "a token chose one expert twice in a layer"))
+    elif rows.shape[2] == 1 and len(rows) and not rows.any():
+        errors.append(("routing-zero", "every row holds only zeros"))
+    if num_experts is not None and len(rows) and rows.max() >= num_experts:
+        errors.append(("routing-range", f"expert {rows.max()} of {num_experts}"))
+    return errors
+
+
+def _has_duplicates(rows: RoutingArray) -> bool:
+    """True when any layer of any row names an expert twice."""
+    num_chosen = rows.shape[2]
+    if num_chosen <= 4:
+        pairs = [(a, b) for a in range(num_chosen) for b in range(a)]
+        return any(bool((rows[..., a] == rows[..., b]).any()) for a, b in pairs)
+    ordered = np.sort(rows, axis=2)
+    return bool((ordered[..., 1:] == ordered[..., :-1]).any())
+
+
+def _disagreements(turns: Sequence[Turn], rows: RoutingArray, owners: Sequence[int], starts: Sequence[int]) -> int:
+    """Rows of earlier turns that a later turn of the same stream captured again, and otherwise."""
+    count = held = 0
+    for owner, start in zip(owners, starts, strict=True):
+        turn = turns[owner]
+        again = held - 1 - turn.routing_start  # rows from its routing_start to the last one that was there before
+        if again > 0 and start == len(turn.prompt) and turn.routing is not None:
+            before = rows[turn.routing_start : held - 1]
+            count += int((turn.routing[:again] != before).any(axis=(1, 2)).sum())
+        held = start + len(turn.completion)
+    return count
