@@ -79,6 +79,12 @@ class Batch:
         """Tokens of all trajectories."""
         return sum(len(t.tokens) for segments in self.segments for t in segments)
 
+    @property
+    def mean_reward(self) -> float:
+        """The reward of an action's rollout, on average over actions."""
+        rewards = self.rewards[self.lengths.cumsum(0) - 1]
+        return float((rewards * self.lengths).sum() / self.num_actions)
+
     def packs(self, rollouts: Sequence[int], *, max_tokens: int) -> list[Pack]:
         """Packs of some of the rollouts (by index), whose slots point into this batch."""
         trajectories = [t for r in rollouts for t in self.segments[r]]

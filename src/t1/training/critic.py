@@ -32,6 +32,14 @@ class Critic(nn.Module):
         """A critic that starts as a copy of the policy's body and says 0 everywhere."""
         return cls(copy.deepcopy(body_of(policy)))
 
+    def start_at(self, value: float) -> None:
+        """Make a critic that has not learned yet say `value` everywhere; one that has stays as it is.
+
+        From 0 it would reach the mean return by moving its body for many steps, which spoils what the policy knew.
+        """
+        if not bool(self.head.weight.any()):
+            nn.init.constant_(self.head.bias, value)
+
     def forward(self, pack: Pack) -> Tensor:
         """[A] float32 value of the state before each action."""
         rows = hidden_states(self.body, pack)[pack.action_rows]

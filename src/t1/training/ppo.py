@@ -90,6 +90,7 @@ class PPOTrainer:
         """
         started = time.perf_counter()
         batch = Batch.of(rollouts)
+        self.critic.start_at(batch.mean_reward)
         minibatches = self._minibatches(batch)
         moves = self.num_steps >= self.config.critic_warmup_steps
         scored = self._credit(

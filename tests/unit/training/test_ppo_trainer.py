@@ -57,15 +57,18 @@ def test_loss_and_gradients_are_the_same_for_one_pack_or_four(moe: PreTrainedMod
 
 
 def test_a_rollout_in_two_segments_weighs_what_its_actions_weigh(moe: PreTrainedModel, make_trajectory: Make) -> None:
-    """Case P4: a fork repeats context, not credit; the loss is Σ over actions / all actions of the minibatch."""
-    first, second, other = make_trajectory(0), make_trajectory(1, first_turn=50), make_trajectory(2)
+    """Case P4: a fork repeats context, not credit; a loss is Σ over actions / all actions of the minibatch."""
+    first, second, other = make_trajectory(0), make_trajectory(1, first_turn=50), make_trajectory(2, length=33)
+    forked, whole = first.num_actions + second.num_actions, other.num_actions
     trainer = _trainer(moe, whiten=False, lam_policy=1.0)
-    batch = Batch.of([((first, second), 1.0), ((other,), 1.0)])
-    scored = trainer.score(batch)
-    assert torch.allclose(scored.advantages, torch.ones(batch.num_actions))
-    metrics = trainer.step([((first, second), 1.0), ((other,), 1.0)])
-    assert metrics["loss"] == pytest.approx(-1.0, abs=1e-6)
-    assert metrics["num_actions"] == first.num_actions + second.num_actions + other.num_actions
+    rollouts = [((first, second), 1.0), ((other,), 0.0)]
+    scored = trainer.score(Batch.of(rollouts))
+    assert scored.advantages.tolist() == [1.0] * forked + [0.0] * whole
+    metrics = trainer.step(rollouts)
+    mean = forked / (forked + whole)
+    expected = (forked * (1 - mean) ** 2 + whole * mean**2) / 2 / (forked + whole)
+    assert metrics["value_loss"] == pytest.approx(expected, rel=1e-5)
+    assert metrics["num_actions"] == forked + whole
 
 
 def test_tool_output_does_not_change_advantages(moe: PreTrainedModel, make_trajectory: Make) -> None:
@@ -118,6 +121,17 @@ def test_the_critic_learns_the_reward_while_the_policy_waits(moe: PreTrainedMode
     assert all(torch.equal(weight, start[name]) for name, weight in moe.state_dict().items())
     assert trainer.step(rollouts)["policy_updates"] == 1
     assert not all(torch.equal(weight, start[name]) for name, weight in moe.state_dict().items())
+
+
+def test_the_critic_starts_at_the_mean_reward_and_is_never_set_back(
+    moe: PreTrainedModel, make_trajectory: Make
+) -> None:
+    trainer = _trainer(moe, critic_warmup_steps=9)
+    rollouts = [((make_trajectory(0),), 3.0), ((make_trajectory(0),), 1.0)]
+    assert trainer.step(rollouts)["value_mean"] == pytest.approx(2.0)
+    learned = trainer.critic.head.bias.clone()
+    trainer.critic.start_at(7.0)
+    assert torch.equal(trainer.critic.head.bias, learned)
 
 
 def test_the_gap_is_measured_against_the_sampler(moe: PreTrainedModel, make_trajectory: Make) -> None:
