@@ -179,7 +179,7 @@ class CommandResult:
     output: str
     """stdout and stderr as one stream, undecodable bytes replaced; cut to head and tail when too long."""
     exit_code: int | None
-    """None when the command was killed (time or output limit) or took its shell with it."""
+    """None when the command was killed (time or output limit) or took its shell with it and left no status."""
     duration_s: float
     timed_out: bool = False
     cut_bytes: int = 0

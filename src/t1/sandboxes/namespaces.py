@@ -63,7 +63,7 @@ class NamespaceSandbox:
         self._stopped = False
         self._busy = asyncio.Lock()
 
-    async def start(self) -> None:
+    async def start(self) -> Shell:
         """Start a shell over the places, in the last known directory."""
         self._shell = await Shell.start(
             self._confine,
@@ -71,12 +71,13 @@ class NamespaceSandbox:
             limits=self._limits,
             timeout_s=self._open_timeout_s,
         )
+        return self._shell
 
     async def run(self, command: str, *, timeout_s: float, max_output_bytes: int = 65536) -> CommandResult:
         """See `protocols.Sandbox.run`. A shell that a command took with it is started anew over the same files."""
         async with self._busy:
             started = time.monotonic()
-            shell = await self._live_shell()
+            shell, fresh = await self._live_shell()
             output = BoundedOutput(max_output_bytes)
             ending, status = await shell.run(
                 command, output, timeout_s=timeout_s, over_quota=lambda: over_quota(self._places, self._storage_bytes)
@@ -92,22 +93,21 @@ class NamespaceSandbox:
                 duration_s=time.monotonic() - started,
                 timed_out=ending is Ending.TIME,
                 cut_bytes=cut,
-                shell_restarted=restarted,
+                shell_restarted=restarted or fresh,
             )
 
-    async def _live_shell(self) -> Shell:
-        """The shell, or a new one where it is gone."""
+    async def _live_shell(self) -> tuple[Shell, bool]:
+        """The shell, and whether it had to be started anew."""
         if self._stopped:
             raise SandboxVanished(f"sandbox {self.id} was stopped")
-        if self._shell is None or not self._shell.alive:
-            try:
-                if self._shell is not None:
-                    await self._shell.close()
-                await self.start()
-            except SandboxError as error:
-                raise SandboxVanished(f"sandbox {self.id}: its shell could not be started again: {error}") from error
-        assert self._shell is not None
-        return self._shell
+        if self._shell is not None and self._shell.alive:
+            return self._shell, False
+        try:
+            if self._shell is not None:
+                await self._shell.close()
+            return await self.start(), True
+        except SandboxError as error:
+            raise SandboxVanished(f"sandbox {self.id}: its shell could not be started again: {error}") from error
 
     async def read(self, path: str, *, max_bytes: int) -> bytes | None:
         """See `protocols.Sandbox.read`: files in the writable places; links are resolved inside the sandbox only."""
@@ -117,7 +117,10 @@ class NamespaceSandbox:
         """See `protocols.Sandbox.stop`. When this returns, every process of the sandbox is dead."""
         self._stopped = True
         if self._shell is not None:
-            await self._shell.close()
+            self._shell.kill_now()
+        async with self._busy:  # a command under way ends at once now
+            if self._shell is not None:
+                await self._shell.close()
         carried = {place: place[1:] for place in self._places if place != VERIFIER_PLACE}
         return FileChanges(root=self._directory, places=carried)
 
@@ -141,8 +144,9 @@ def over_quota(places: Mapping[str, Path], storage_bytes: int) -> bool:
 
 
 class NamespaceProvider:
-    """Opens namespace sandboxes under `root` (default: the temporary directory).
+    """Opens namespace sandboxes under `root` (default: the temporary directory). There is never a network in them.
 
+    Open them from a thread that lives as long as they do: the kernel kills them with the thread that started them.
     Raises SandboxUnavailable, with what to change, where this host cannot confine a shell.
     """
 
@@ -170,7 +174,8 @@ class NamespaceProvider:
         """See `protocols.SandboxProvider.open`."""
         home, image = self._prepare(), self._image(task)
         name, directory = self._directory(home)
-        places = make_places(directory, image, uid := self._uid())
+        uid = self._uid()
+        places = make_places(directory, image, uid if self._owned() else None)
         sandbox = await self._start(task, name, directory, places, image, uid, tests=None)
         try:
             for step in image.runs:
@@ -197,8 +202,7 @@ class NamespaceProvider:
 
     async def close(self) -> None:
         """See `protocols.SandboxProvider.close`; removes everything of this provider from the disk."""
-        for sandbox in list(self._open):
-            await sandbox.close()
+        await asyncio.gather(*(sandbox.close() for sandbox in list(self._open)))
         if self._home is not None:
             home, self._home = self._home, None
             await asyncio.to_thread(remove, home)

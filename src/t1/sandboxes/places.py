@@ -21,10 +21,21 @@ MAX_LINKS = 40
 def make_places(root: Path, image: Image, uid: int | None) -> dict[str, Path]:
     """Create the image's places under `root`: absolute path in the sandbox → host directory, owned by `uid`."""
     root.mkdir()
+    root.chmod(0o711)  # the sandbox's uid passes through it, whatever the umask
     places = {place: root / place[1:] for place in image.places}
+    try:
+        _fill(root, places, image, uid)
+    except BaseException:
+        shutil.rmtree(root, ignore_errors=True)
+        raise
+    return places
+
+
+def _fill(root: Path, places: Mapping[str, Path], image: Image, uid: int | None) -> None:
+    """Directories first, then the image's files."""
     made = [*places.values(), places["/logs"] / "agent", places["/logs"] / "verifier"]
     for path in made:
-        path.mkdir()
+        os.mkdir(path)  # noqa: PTH102 (hot)
     for directory in image.directories:
         made += _make_parents(host_path(places, directory), root)
     if uid is not None:
@@ -32,7 +43,6 @@ def make_places(root: Path, image: Image, uid: int | None) -> dict[str, Path]:
             os.chown(path, uid, uid)
     for copy in image.copies:
         _copy(copy, places, root, uid)
-    return places
 
 
 def host_path(places: Mapping[str, Path], path: str) -> Path:

@@ -98,6 +98,7 @@ class Shell:
         self._unsent = memoryview(b"")
         self._output = BoundedOutput(2)
         self._ending: asyncio.Future[Ending] | None = None
+        self._gone = asyncio.Event()
         self._closed = False
         self.alive = False
         """The shell can take a command."""
@@ -174,7 +175,7 @@ class Shell:
             if ending is Ending.STATUS:
                 return ending, self._take_answer()
             if ending is Ending.SHELL:
-                return ending, self._process.poll()
+                return ending, self._last_status()
             await self._interrupt(since if ending is Ending.TIME else 0.0)
             return ending, None
         except BaseException:
@@ -222,14 +223,17 @@ class Shell:
             self.alive = False
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._control)
-            loop.add_reader(self._exited, self._on_exit)
+            if not self._gone.is_set():
+                loop.add_reader(self._exited, self._on_exit)
             return
         self._answer += chunk
         if self._answered():
             self._end(Ending.STATUS)
 
     def _on_exit(self) -> None:
+        """Bubblewrap has ended, so the namespace is empty."""
         asyncio.get_running_loop().remove_reader(self._exited)
+        self._gone.set()
         self._end(Ending.SHELL)
 
     def _answered(self) -> bool:
@@ -241,6 +245,11 @@ class Shell:
         self._answer.clear()
         self.directory = os.fsdecode(bytes(directory))
         return int(status)
+
+    def _last_status(self) -> int:
+        """The status that the shell itself ended with, in the shell's own terms."""
+        status = self._process.wait()
+        return status if status >= 0 else 128 - status
 
     def _on_output(self) -> None:
         """Take what the command printed."""
@@ -308,20 +317,18 @@ class Shell:
         self.kill_now()
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._control)
-        exited: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(self._exited, _settle, exited)
+        loop.add_reader(self._exited, self._on_exit)
         try:
             async with asyncio.timeout(KILL_S):
-                await exited
+                await self._gone.wait()
         except TimeoutError as error:
             self._process.kill()
             raise SandboxTimeout(f"a sandbox was not dead after {KILL_S:g} s") from error
-        finally:
-            loop.remove_reader(self._exited)
         if self._closed:
             return
         self._closed = True
         self._process.wait()
+        loop.remove_reader(self._exited)
         loop.remove_writer(self._control)
         self._control.close()
         for descriptor in (self._pipe, self._exited, self._init):

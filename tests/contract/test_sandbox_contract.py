@@ -1,0 +1,134 @@
+"""What every sandbox provider promises, fake and real."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from t1.errors import SandboxError, SandboxVanished
+from t1.protocols import Sandbox, SandboxProvider
+from t1.sandboxes import NamespaceProvider, probe
+from t1.testing.sandboxes import FakeSandboxProvider
+from t1.types import Environment, Limits, Task, VerifierSpec
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    (tmp_path / "environment").mkdir()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test.sh").write_text("echo 1 > /logs/verifier/reward.txt\n")
+    environment, verifier = Environment(tmp_path / "environment"), VerifierSpec(tmp_path / "tests")
+    return Task("contract", "c" * 64, "Do it.", environment, verifier, Limits(), tmp_path)
+
+
+@pytest.fixture(params=["fake", "namespaces"])
+async def provider(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider]:
+    made: SandboxProvider
+    if request.param == "fake":
+        made = FakeSandboxProvider(verify=lambda files: {"/logs/verifier/reward.txt": b"1\n"})
+    elif probe():
+        made = NamespaceProvider()
+    else:
+        pytest.skip(str(probe()))
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def sandbox(provider: SandboxProvider, task: Task) -> AsyncIterator[Sandbox]:
+    opened = await provider.open(task)
+    yield opened
+    await opened.close()
+
+
+async def output(sandbox: Sandbox, command: str) -> str:
+    return (await sandbox.run(command, timeout_s=10)).output
+
+
+async def test_the_shell_starts_in_the_workdir(sandbox: Sandbox) -> None:
+    assert await output(sandbox, "pwd") == "/app\n"
+
+
+async def test_directory_and_variables_persist_between_commands(sandbox: Sandbox) -> None:
+    await sandbox.run("cd /tmp && x=5", timeout_s=10)
+    assert await output(sandbox, "pwd; echo $x") == "/tmp\n5\n"
+
+
+async def test_the_exit_code_is_that_of_the_command(sandbox: Sandbox) -> None:
+    assert (await sandbox.run("true", timeout_s=10)).exit_code == 0
+    assert (await sandbox.run("false", timeout_s=10)).exit_code == 1
+    assert (await sandbox.run("no-such-program", timeout_s=10)).exit_code == 127
+
+
+async def test_a_syntax_error_is_an_observation(sandbox: Sandbox) -> None:
+    ended = await sandbox.run("echo 'unbalanced", timeout_s=10)
+    assert ended.exit_code == 2
+    assert ended.output
+    assert await output(sandbox, "echo fine") == "fine\n"
+
+
+async def test_a_command_that_ends_the_shell_is_an_observation_and_files_stay(sandbox: Sandbox) -> None:
+    await sandbox.run("echo kept > /app/file; y=1", timeout_s=10)
+    ended = await sandbox.run("exit 3", timeout_s=10)
+    assert (ended.exit_code, ended.shell_restarted, ended.timed_out) == (3, True, False)
+    assert await output(sandbox, "cat /app/file; echo [$y]") == "kept\n[]\n"
+
+
+async def test_a_command_beyond_its_time_is_killed_and_the_sandbox_stays_usable(sandbox: Sandbox) -> None:
+    ended = await sandbox.run("sleep 60", timeout_s=0.1)
+    assert ended.timed_out
+    assert ended.exit_code is None
+    assert await output(sandbox, "echo fine") == "fine\n"
+
+
+async def test_long_output_keeps_head_and_tail_and_says_how_much_was_cut(sandbox: Sandbox) -> None:
+    text = "a" * 500 + "b" * 500
+    ended = await sandbox.run(f"echo {text}", timeout_s=10, max_output_bytes=100)
+    assert ended.output == "a" * 50 + "b" * 49 + "\n"
+    assert ended.cut_bytes == 901
+
+
+async def test_read_gives_a_files_bytes_none_where_there_is_none_and_refuses_a_large_one(sandbox: Sandbox) -> None:
+    await sandbox.run("echo hello > /app/file", timeout_s=10)
+    assert await sandbox.read("/app/file", max_bytes=100) == b"hello\n"
+    assert await sandbox.read("/app/none", max_bytes=100) is None
+    with pytest.raises(SandboxError, match="larger than 3 bytes"):
+        await sandbox.read("/app/file", max_bytes=3)
+
+
+async def test_a_stopped_sandbox_runs_nothing_and_stop_may_be_called_twice(sandbox: Sandbox) -> None:
+    assert await sandbox.stop() == await sandbox.stop()
+    with pytest.raises(SandboxVanished):
+        await sandbox.run("true", timeout_s=10)
+
+
+async def test_close_is_safe_to_call_twice(sandbox: Sandbox) -> None:
+    await sandbox.close()
+    await sandbox.close()
+
+
+async def test_sandboxes_do_not_see_one_another(provider: SandboxProvider, task: Task) -> None:
+    first, second = await provider.open(task), await provider.open(task)
+    await first.run("echo secret > /tmp/file", timeout_s=10)
+    assert first.id != second.id
+    assert await second.read("/tmp/file", max_bytes=100) is None
+
+
+async def test_pristine_carries_files_but_neither_the_shell_nor_the_logs(
+    provider: SandboxProvider, sandbox: Sandbox, task: Task
+) -> None:
+    await sandbox.run("echo made > /app/file; z=1; cd /tmp; echo 1 > /logs/verifier/reward.txt", timeout_s=10)
+    pristine = await provider.open_pristine(task, await sandbox.stop())
+    assert await output(pristine, "pwd; cat /app/file; echo [$z]") == "/app\nmade\n[]\n"
+    assert await pristine.read("/logs/verifier/reward.txt", max_bytes=100) is None
+    assert (await pristine.run("bash /tests/test.sh", timeout_s=10)).exit_code == 0
+    assert await pristine.read("/logs/verifier/reward.txt", max_bytes=100) == b"1\n"
+
+
+async def test_closing_the_provider_closes_its_sandboxes(provider: SandboxProvider, task: Task) -> None:
+    opened = await provider.open(task)
+    await provider.close()
+    with pytest.raises(SandboxVanished):
+        await opened.run("true", timeout_s=10)
