@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -71,7 +72,7 @@ def save_checkpoint(
                     shutil.copyfile(file, partial / file.name)
         (partial / MANIFEST).write_text(json.dumps(_digests(partial), indent=1))
         _publish(partial, path)
-    except (OSError, RuntimeError, TypeError) as error:
+    except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise CheckpointError(f"{path}: could not be written, earlier checkpoints are untouched: {error}") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,16 +127,24 @@ def test_an_empty_directory_has_no_checkpoint(tmp_path: Path) -> None:
     assert latest_checkpoint(tmp_path / "missing") is None
 
 
-def test_a_save_that_fails_leaves_the_earlier_checkpoint(moe: PreTrainedModel, tmp_path: Path) -> None:
+@pytest.mark.parametrize("room", [2_000, 100_000])
+def test_a_disk_that_is_full_leaves_the_earlier_checkpoint_and_nothing_else(
+    room: int, moe: PreTrainedModel, make_trajectory: Make, tmp_path: Path
+) -> None:
+    """The kernel refuses to let a file grow past `room` bytes: in the weights, or in the optimizers after them."""
     trainer = _ppo(moe)
+    trainer.step([((make_trajectory(0),), 1.0)])
     trainer.save(tmp_path / "here")
     digest = (tmp_path / "here" / "manifest.json").read_text()
-    (tmp_path / "source" / "tokenizer.json").mkdir(parents=True)
-    trainer.normalizer = object()  # type: ignore[assignment]
-    with pytest.raises(CheckpointError, match="earlier checkpoints are untouched"):
-        trainer.save(tmp_path / "here")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    try:
+        with pytest.raises(CheckpointError, match="earlier checkpoints are untouched"):
+            trainer.save(tmp_path / "here")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (tmp_path / "here" / "manifest.json").read_text() == digest
-    assert [p.name for p in tmp_path.glob(".*")] == []
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
 
 
 def test_saving_again_replaces(moe: PreTrainedModel, make_trajectory: Make, tmp_path: Path) -> None:
