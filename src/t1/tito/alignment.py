@@ -36,13 +36,16 @@ def starts_at(ids: bytes, part: IntArray, at: int) -> bool:
 
 
 def normalize_boundary(rest: IntArray, completion: IntArray, boundary_ids: frozenset[int]) -> Match | None:
-    """Match `completion` at the start of `rest` where only the boundary tokens right after its content differ."""
+    """Match `completion` at the start of `rest` where only the boundary tokens right after its content differ.
+
+    Both must have some: where the prompt has none, more of the message could follow.
+    """
     body = len(completion) - _boundary_run(completion[::-1], boundary_ids)
     if body == len(completion) or not np.array_equal(rest[:body], completion[:body]):
         return None
+    if not _boundary_run(rest[body:], boundary_ids):
+        return None  # the message goes on, or nothing follows: edited, or tried again
     end, matched = _match_tail(rest[body:], completion[body:], boundary_ids)
-    if body + end == len(rest):
-        return None  # nothing follows: a retry, not a continuation
     return Match(body + end, body + matched)
 
 

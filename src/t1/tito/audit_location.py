@@ -13,6 +13,7 @@ import numpy as np
 from t1.types import IntArray
 
 Decode = Callable[[IntArray], str]
+_ID_BYTES = np.dtype(np.int32).itemsize
 
 
 class Place(StrEnum):
@@ -28,24 +29,26 @@ class Place(StrEnum):
 
 
 def locate(completion: IntArray, prompt: IntArray, decode: Decode | None, *, may_lack: int = 0) -> Place:
-    """Find `completion` in `prompt`; up to `may_lack` of its last tokens, never all, may be missing."""
-    haystack = prompt.tobytes()
-    for lacking in range(min(may_lack, len(completion) - 1) + 1):
-        if _contains(haystack, completion[: len(completion) - lacking].tobytes()):
-            return Place.EXACT
+    """Find `completion` in `prompt`, as it is or less up to `may_lack` of the tokens at its end."""
+    haystack, size = prompt.tobytes(), len(completion)
+    for cut in range(min(2 * may_lack + 8 if may_lack else 0, size - 1) + 1):
+        if (at := _find_last(haystack, completion[: size - cut].tobytes())) >= 0:
+            after = prompt[at + size - cut :][: cut + may_lack]
+            lacking = np.count_nonzero(np.isin(completion[size - cut :], after, invert=True))
+            if lacking <= may_lack:
+                return Place.EXACT
     if decode is None:
         return Place.UNVERIFIED
     text = _squeeze(decode(completion))
     return Place.SAME_TEXT if text and text in _squeeze(decode(prompt)) else Place.GONE
 
 
-def _contains(haystack: bytes, needle: bytes) -> bool:
-    """True when the ids stand in the haystack at a whole id."""
-    size = np.dtype(np.int32).itemsize
-    at = haystack.find(needle)
-    while at >= 0 and at % size:
-        at = haystack.find(needle, at + 1)
-    return at >= 0
+def _find_last(haystack: bytes, needle: bytes) -> int:
+    """Index of the last token where the ids of `needle` stand in a row, or −1."""
+    at = haystack.rfind(needle)
+    while at >= 0 and at % _ID_BYTES:
+        at = haystack.rfind(needle, 0, at + len(needle) - 1)
+    return at // _ID_BYTES if at >= 0 else -1
 
 
 def _squeeze(text: str) -> str:
