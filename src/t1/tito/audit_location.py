@@ -25,7 +25,7 @@ class Place(StrEnum):
     """Other ids, the same text up to white space."""
     GONE = "gone"
     UNVERIFIED = "unverified"
-    """Not there exactly, and without `decode` nobody can say more."""
+    """Not there exactly, and without `decode`, or without any text, nobody can say more."""
 
 
 def locate(completion: IntArray, prompt: IntArray, decode: Decode | None, *, may_lack: int = 0) -> Place:
@@ -37,10 +37,10 @@ def locate(completion: IntArray, prompt: IntArray, decode: Decode | None, *, may
             lacking = np.count_nonzero(np.isin(completion[size - cut :], after, invert=True))
             if lacking <= may_lack:
                 return Place.EXACT
-    if decode is None:
+    text = _squeeze(decode(completion)) if decode is not None else ""
+    if decode is None or not text:
         return Place.UNVERIFIED
-    text = _squeeze(decode(completion))
-    return Place.SAME_TEXT if text and text in _squeeze(decode(prompt)) else Place.GONE
+    return Place.SAME_TEXT if text in _squeeze(decode(prompt)) else Place.GONE
 
 
 def _find_last(haystack: bytes, needle: bytes) -> int:

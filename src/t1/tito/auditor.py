@@ -346,18 +346,19 @@ def _check_locations(
     `joined` {turn: (segment, boundary)} holds every turn that stands in a stream.
     """
     for turn in range(len(rollout.turns) - 1):
+        completion, prompt = rollout.turns[turn].completion, rollout.turns[turn + 1].prompt
         segment, boundary = joined.get(turn + 1, (-1, None))
-        continued = boundary is not None and joined.get(turn, (-2,))[0] == segment
-        if continued and boundary is not None and not boundary.residual:
+        if boundary is None or joined.get(turn, (-2,))[0] != segment:
+            counters[f"completion_{locate(completion, prompt, decode)}"] += 1
+            continue
+        if not boundary.residual:
             counters[f"completion_{Place.EXACT}"] += 1  # the prompt was found to be the stream
             continue
-        completion, prompt = rollout.turns[turn].completion, rollout.turns[turn + 1].prompt
-        may_lack = boundary.residual if continued and boundary is not None else 0
+        may_lack = boundary.residual if boundary.case is Case.NORMALIZED else 0
         place = locate(completion, prompt, decode, may_lack=may_lack)
         counters[f"completion_{place}"] += 1
-        if not continued or boundary is None or len(completion) <= may_lack:
-            continue
-        if place is Place.GONE or (place is Place.UNVERIFIED and boundary.case is not Case.RETOKENIZED):
+        lost = place is Place.GONE or (place is Place.UNVERIFIED and boundary.case is Case.NORMALIZED)
+        if lost and len(completion) > may_lack:
             report("completion-lost", f"turn {turn}", "the stream goes on, but the next prompt lacks the completion")
 
 
