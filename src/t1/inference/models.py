@@ -1,0 +1,45 @@
+"""Opens a causal language model, the same way for the engine and the trainers.
+
+Boundary: local files or a config in, a transformers model out; nothing is ever fetched.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+
+from t1.errors import CheckpointError
+
+EXPERTS = "grouped_mm"
+"""The fastest expert kernel of transformers from 8 tokens on, forward and backward, on the CPU and on CUDA alike."""
+
+
+def load_model(
+    source: Path | str | PreTrainedConfig,
+    *,
+    dtype: torch.dtype = torch.float32,
+    attn_implementation: str = "sdpa",
+    experts_implementation: str | None = None,
+) -> PreTrainedModel:
+    """A model from a local checkpoint, or with fresh random weights from a config; in evaluation mode.
+
+    `experts_implementation` None takes `grouped_mm` for a Mixture-of-Experts model. Raises CheckpointError.
+    """
+    loader: Any = AutoModelForCausalLM
+    kernels = {"attn_implementation": attn_implementation, "experts_implementation": experts_implementation or EXPERTS}
+    if isinstance(source, PreTrainedConfig):
+        model: PreTrainedModel = loader.from_config(copy.deepcopy(source), dtype=dtype, **kernels)
+    else:
+        path = Path(source)
+        if not (path / "config.json").is_file():
+            raise CheckpointError(f"{path}: no config.json; expected a checkpoint in Hugging Face format")
+        try:
+            model = loader.from_pretrained(path, dtype=dtype, local_files_only=True, **kernels)
+        except (OSError, ValueError, RuntimeError, KeyError) as error:
+            raise CheckpointError(f"{path}: {error}") from error
+    model.train(False)
+    return model
