@@ -50,7 +50,8 @@ class NamespaceSandbox:
         closed: Callable[[NamespaceSandbox], None],
     ) -> None:
         self.id = name
-        self._directory = directory
+        self.directory = directory
+        """Where its places lie on the host."""
         self._places = places
         self._workdir = workdir
         self._confine = confine
@@ -122,12 +123,12 @@ class NamespaceSandbox:
             if self._shell is not None:
                 await self._shell.close()
         carried = {place: place[1:] for place in self._places if place != VERIFIER_PLACE}
-        return FileChanges(root=self._directory, places=carried)
+        return FileChanges(root=self.directory, places=carried)
 
     async def close(self) -> None:
         """See `protocols.Sandbox.close`."""
         await self.stop()
-        await asyncio.to_thread(remove, self._directory)
+        await asyncio.to_thread(remove, self.directory)
         self._closed(self)
 
 
@@ -173,7 +174,7 @@ class NamespaceProvider:
     async def open(self, task: Task) -> NamespaceSandbox:
         """See `protocols.SandboxProvider.open`."""
         home, image = self._prepare(), self._image(task)
-        name, directory = self._directory(home)
+        name, directory = self._next(home)
         uid = self._uid()
         places = make_places(directory, image, uid if self._owned() else None)
         sandbox = await self._start(task, name, directory, places, image, uid, tests=None)
@@ -192,7 +193,7 @@ class NamespaceProvider:
     async def open_pristine(self, task: Task, changes: FileChanges) -> NamespaceSandbox:
         """See `protocols.SandboxProvider.open_pristine`: the agent's places are mounted, its shell is not carried."""
         home, image = self._prepare(), self._image(task)
-        name, directory = self._directory(home)
+        name, directory = self._next(home)
         carried = {place: changes.root / subtree for place, subtree in changes.places.items()}
         # The agent is dead; its uid is the one that can read all of its files.
         uid = next(iter(carried.values())).stat(follow_symlinks=False).st_uid if carried else self._uid()
@@ -246,7 +247,7 @@ class NamespaceProvider:
     def _uid(self) -> int:
         return next(self._uids) if self._owned() else os.geteuid()
 
-    def _directory(self, home: Path) -> tuple[str, Path]:
+    def _next(self, home: Path) -> tuple[str, Path]:
         name = f"s{next(self._numbers)}"
         return f"{home.name.rpartition('-')[2]}-{name}", home / name
 

@@ -1,0 +1,115 @@
+"""The host is unharmed: what a sandbox can reach, in every way that this host offers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from t1.errors import SandboxUnavailable
+from t1.sandboxes import Confinement, NamespaceProvider, NamespaceSandbox, SandboxProbe, probe
+from t1.sandboxes.confinement import Mounts, command_line
+from t1.types import Task
+
+WAYS = [Confinement.SHIFTED, Confinement.DROPPED] if os.geteuid() == 0 else [Confinement.USER]
+
+
+@pytest.fixture(params=WAYS, ids=str)
+async def sandbox(
+    request: pytest.FixtureRequest, _confined: None, make_task: Callable[..., Task]
+) -> AsyncIterator[NamespaceSandbox]:
+    provider = NamespaceProvider(confinement=request.param)
+    yield await provider.open(make_task())
+    await provider.close()
+
+
+async def output(sandbox: NamespaceSandbox, command: str) -> str:
+    return (await sandbox.run(command, timeout_s=20)).output
+
+
+async def test_nothing_outside_the_places_can_be_written(sandbox: NamespaceSandbox) -> None:
+    tried = "for d in / /usr /usr/bin /bin /lib /etc /dev /proc /var /home; do touch $d/t1 2>/dev/null && echo $d; done"
+    assert await output(sandbox, tried) == ""
+    assert await output(sandbox, "for d in /app /root /tmp /logs; do touch $d/t1 && echo $d; done") == (
+        "/app\n/root\n/tmp\n/logs\n"
+    )
+    assert not Path("/app/t1").exists()
+    assert not Path("/root/t1").exists()
+
+
+async def test_kernel_settings_are_read_only(sandbox: NamespaceSandbox) -> None:
+    found = await output(sandbox, 'for f in $(find /proc/sys -type f 2>/dev/null); do test -w "$f" && echo "$f"; done')
+    assert found == ""
+    assert "ro" in (await output(sandbox, "grep ' /proc/sys ' /proc/mounts | cut -d ' ' -f 4")).split(",")
+
+
+async def test_there_are_no_privileges_and_none_to_gain(sandbox: NamespaceSandbox) -> None:
+    status = dict(line.split(":\t") for line in (await output(sandbox, "cat /proc/self/status")).splitlines())
+    assert {status[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}
+    assert status["NoNewPrivs"] == "1"
+    assert (await sandbox.run("chroot / true || mount -t tmpfs none /tmp", timeout_s=20)).exit_code != 0
+
+
+async def test_processes_of_the_host_are_invisible(sandbox: NamespaceSandbox) -> None:
+    pids = (await output(sandbox, "cd /proc; echo [0-9]*; cd /app")).split()
+    assert pids == ["1"]
+    assert (await sandbox.run(f"kill -0 {os.getpid()}", timeout_s=20)).exit_code == 1
+
+
+async def test_there_is_no_network(sandbox: NamespaceSandbox) -> None:
+    devices = await output(sandbox, "tail -n +3 /proc/net/dev | cut -d : -f 1 | tr -d ' '")
+    assert devices == "lo\n"
+    assert (await sandbox.run("echo > /dev/tcp/192.0.2.1/80", timeout_s=20)).exit_code != 0
+
+
+async def test_the_hosts_secrets_and_environment_are_not_there(
+    sandbox: NamespaceSandbox,
+) -> None:
+    assert (await sandbox.run("cat /etc/shadow", timeout_s=20)).exit_code == 1
+    names = {line.partition("=")[0] for line in (await output(sandbox, "env")).splitlines()}
+    assert names <= {"PATH", "HOME", "USER", "LANG", "TERM", "SHELL", "PWD", "OLDPWD", "SHLVL", "_"}
+
+
+async def test_no_descriptor_of_ours_is_inherited(sandbox: NamespaceSandbox) -> None:
+    found = await output(sandbox, "bash -c 'for n in {0..300}; do test -e /proc/self/fd/$n && echo -n $n,; done'")
+    assert found == "0,1,2,"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a sandbox a uid of its own")
+async def test_every_sandbox_has_a_uid_of_its_own(provider: NamespaceProvider, make_task: Callable[..., Task]) -> None:
+    task = make_task()
+    roots = [(await (await provider.open(task)).stop()).root for _ in range(3)]
+    owners = {(root / "app").stat().st_uid for root in roots}
+    assert len(owners) == 3
+    assert min(owners) > 1000
+
+
+async def test_an_unreachable_root_is_refused_with_the_fix(tmp_path: Path, make_task: Callable[..., Task]) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    provider = NamespaceProvider(closed, confinement=Confinement.SHIFTED)
+    with pytest.raises(SandboxUnavailable, match="chmod o\\+x"):
+        await provider.open(make_task())
+    assert list(closed.iterdir()) == []
+
+
+def test_a_probe_that_failed_is_false_and_says_what_to_do() -> None:
+    lack = SandboxProbe(problem="bubblewrap is not installed", fix="install it")
+    assert not lack
+    assert str(lack) == "bubblewrap is not installed; install it"
+
+
+def test_the_probe_tells_how_sandboxes_are_confined(_confined: None) -> None:
+    found = probe()
+    assert found
+    assert found.confinement in WAYS
+    assert "rlimits" in str(found)
+
+
+def test_a_tasks_variables_never_reach_bubblewrap_itself() -> None:
+    words = command_line(Confinement.USER, 0, Mounts(Path("/e"), {}, {}), {"LD_PRELOAD": "/app/x.so"}, ["/bin/true"])
+    cut = words.index("--setenv")
+    assert words[cut : cut + 3] == ["--setenv", "LD_PRELOAD", "/app/x.so"]
+    assert not any(word.startswith("LD_PRELOAD=") for word in words)

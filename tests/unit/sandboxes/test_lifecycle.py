@@ -1,0 +1,182 @@
+"""Nothing stays behind: cases F3 (orphans) and F4 (the agent's processes outlive it)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from t1.errors import SandboxVanished
+from t1.sandboxes import NamespaceProvider, NamespaceSandbox, sweep
+from t1.sandboxes.leases import PREFIX, lease, remove, started
+from t1.types import Task
+from t1.verification import PristineVerifier
+
+
+@pytest.fixture
+def open_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that other uids can pass through."""
+    root = tmp_path_factory.mktemp("root")
+    for folder in (root, *root.parents):
+        if folder.stat().st_uid == os.geteuid() and folder != Path("/tmp"):
+            folder.chmod(folder.stat().st_mode | 0o011)
+    return root
+
+
+def children() -> set[str]:
+    """Our child processes."""
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def test_fifty_trials_leave_no_process_directory_or_descriptor(
+    open_root: Path, _confined: None, make_task: Callable[..., Task]
+) -> None:
+    task = make_task(test="echo 1 > /logs/verifier/reward.txt\n")
+    provider = NamespaceProvider(open_root)
+    verifier = PristineVerifier(provider)
+
+    async def trial() -> None:
+        sandbox = await provider.open(task)
+        await sandbox.run("sleep 60 & echo x > /app/file", timeout_s=10)
+        assert (await verifier.verify(task, sandbox)).solved
+        await sandbox.close()
+
+    await trial()
+    before = children(), descriptors(), sorted(next(open_root.iterdir()).iterdir())
+    for _ in range(10):
+        await asyncio.gather(*(trial() for _ in range(5)))
+    assert (children(), descriptors(), sorted(next(open_root.iterdir()).iterdir())) == before
+    await provider.close()
+    assert list(open_root.iterdir()) == []
+
+
+async def test_stop_confirms_that_every_process_is_dead(sandbox: NamespaceSandbox) -> None:
+    await sandbox.run("for i in 1 2 3; do (trap '' TERM HUP; setsid sleep 300) & done; sleep 0.05", timeout_s=10)
+    uid = (sandbox.directory / "app").stat().st_uid
+    assert len(list(processes_of(uid))) > 3
+    changes = await sandbox.stop()
+    assert list(processes_of(uid)) == []
+    assert changes.root.is_dir()
+    assert set(changes.places) == {"/app", "/root", "/tmp"}
+
+
+def processes_of(uid: int) -> list[str]:
+    """Live processes of a sandbox's uid, as the host sees them."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and folder.stat().st_uid == uid and os.geteuid() != uid:
+                found.append(folder.name)
+        except FileNotFoundError:
+            continue
+    return found
+
+
+async def test_a_cancelled_open_leaves_nothing(
+    open_root: Path, _confined: None, make_task: Callable[..., Task]
+) -> None:
+    task = make_task("FROM debian\nRUN sleep 60\n")
+    provider = NamespaceProvider(open_root)
+    before = descriptors()
+    opening = asyncio.create_task(provider.open(task))
+    await asyncio.sleep(0.2)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert descriptors() == before
+    assert [path.name for path in next(open_root.iterdir()).iterdir() if path.name.startswith("s")] == []
+    await provider.close()
+    assert children() == set()
+
+
+async def test_close_removes_trees_that_resist(provider: NamespaceProvider, sandbox: NamespaceSandbox) -> None:
+    await sandbox.run(
+        "mkdir -p /app/shut/inner && chmod 000 /app/shut/inner /app/shut; cd /tmp; "
+        "p=$(printf 'd/%.0s' {1..900}); for i in 1 2; do mkdir -p $p && cd $p; done; ln -s / loop; pwd | wc -c",
+        timeout_s=20,
+    )
+    await sandbox.close()
+    assert not sandbox.directory.exists()
+
+
+async def test_a_closed_sandbox_runs_nothing(sandbox: NamespaceSandbox) -> None:
+    await sandbox.close()
+    await sandbox.close()
+    with pytest.raises(SandboxVanished):
+        await sandbox.run("true", timeout_s=1)
+
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from t1.sandboxes import NamespaceProvider
+from t1.types import Environment, Limits, Task, VerifierSpec
+
+async def main():
+    folder = Path(sys.argv[1])
+    task = Task("x", "x", "x", Environment(folder), VerifierSpec(folder), Limits(), folder)
+    sandbox = await NamespaceProvider(Path(sys.argv[2])).open(task)
+    await sandbox.run("sleep 300 & true", timeout_s=5)
+    print((sandbox.directory / "app").stat().st_uid, flush=True)
+    await sandbox.run("sleep 300", timeout_s=300)
+
+asyncio.run(main())
+"""
+
+
+async def test_sandboxes_of_a_killed_owner_die_with_it_and_its_directories_are_swept(
+    open_root: Path, tmp_path: Path, _confined: None
+) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path), str(open_root)], stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    uid = int(owner.stdout.readline())
+    assert sweep(open_root) == []
+    owner.send_signal(signal.SIGKILL)
+    owner.wait(timeout=10)
+    owner.stdout.close()
+    for _ in range(100):
+        if not processes_of(uid):
+            break
+        await asyncio.sleep(0.02)
+    assert processes_of(uid) == []
+    (left,) = open_root.iterdir()
+    assert sweep(open_root) == [left]
+    assert list(open_root.iterdir()) == []
+
+
+def test_the_sweeper_spares_live_owners_strangers_and_half_made_leases(tmp_path: Path) -> None:
+    mine = lease(tmp_path)
+    half = tmp_path / f"{PREFIX}half"
+    half.mkdir()
+    (tmp_path / "something").mkdir()
+    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "something")
+    assert sweep(tmp_path) == []
+    os.utime(half, (time.time() - 7200, time.time() - 7200))
+    assert sweep(tmp_path) == [half]
+    assert mine.is_dir()
+
+
+def test_a_pid_that_was_used_again_is_not_the_owner(tmp_path: Path) -> None:
+    path = lease(tmp_path)
+    owner = json.loads((path / "owner.json").read_text())
+    assert owner == {"pid": os.getpid(), "started": started(os.getpid())}
+    (path / "owner.json").write_text(json.dumps({**owner, "started": owner["started"] - 1}))
+    assert sweep(tmp_path) == [path]
+
+
+def test_removing_what_is_not_there_is_fine(tmp_path: Path) -> None:
+    remove(tmp_path / "none")
