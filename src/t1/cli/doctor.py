@@ -87,7 +87,8 @@ def sandboxes() -> Iterator[Check]:
     from t1.sandboxes import probe
 
     found = probe()
-    yield Check("namespaces", State.FINE if found else State.BROKEN, str(found))
+    shown = found.problem if found.confinement is None else str(found)
+    yield Check("namespaces", State.BROKEN if found.confinement is None else State.FINE, shown, found.fix)
     for tool in ("podman", "docker"):
         path = shutil.which(tool)
         yield Check(tool, State.FINE if path else State.ABSENT, path or "not installed; needed only for containers")
