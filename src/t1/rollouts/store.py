@@ -1,0 +1,333 @@
+"""The rollouts of a step, and what was trained of them, in one Parquet file.
+
+One row a rollout, with its turns and its trajectories nested, so that any Parquet reader can query them. A prompt is
+stored as what it adds to the turn before it, so bytes grow with tokens and not with turns × tokens. Of trajectories
+every column is stored as it was trained. Only their routing, the widest column, is stored as spans of the turns'
+captures, after the spans were found to give it back bit for bit; rows that no spans give back are stored as they are.
+
+Boundary: reads and writes values, exactly; it judges nothing (`t1.training.offline_audit` does).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter
+
+from t1.errors import RunError
+from t1.types import (
+    Boundary,
+    Case,
+    FinishReason,
+    IntArray,
+    Outcome,
+    Rollout,
+    RolloutId,
+    RolloutTimings,
+    RoutingArray,
+    SampleTimings,
+    Trajectory,
+    Turn,
+)
+
+FORMAT = b"t1-rollouts-1"
+_OUTCOME = TypeAdapter(Outcome)
+_INTS, _FLOATS = pa.large_list(pa.int32()), pa.large_list(pa.float32())
+_ROUTING = pa.struct(
+    [("rows", pa.large_binary()), ("layers", pa.int32()), ("chosen", pa.int32()), ("bytes", pa.int8())]
+)
+_SPAN = pa.struct([("turn", pa.int32()), ("first", pa.int32()), ("count", pa.int32())])
+_BOUNDARY = pa.struct(
+    [("turn", pa.int32()), ("case", pa.string())]
+    + [(name, pa.int32()) for name in ("kept", "inserted", "dropped", "residual")]
+)
+_TURN = pa.struct(
+    [
+        ("shared", pa.int32()),  # tokens that the prompt shares with the last turn's prompt and completion
+        ("added", _INTS),  # the rest of the prompt
+        ("completion", _INTS),
+        ("logprobs", _FLOATS),
+        ("versions", _INTS),
+        ("finish", pa.string()),
+        ("routing", _ROUTING),
+        ("routing_start", pa.int32()),
+        ("action", pa.large_string()),
+        ("observation", pa.large_string()),
+        ("queue_s", pa.float64()),
+        ("prefill_s", pa.float64()),
+        ("decode_s", pa.float64()),
+        ("cached_tokens", pa.int64()),
+        ("sandbox_s", pa.float64()),
+    ]
+)
+_TRAJECTORY = pa.struct(
+    [
+        ("place", pa.int32()),  # index among the trajectories of the step
+        ("segment", pa.int32()),
+        ("tokens", _INTS),
+        ("mask", pa.large_list(pa.bool_())),
+        ("logprobs", _FLOATS),
+        ("turn", _INTS),
+        ("version", _INTS),
+        ("spans", pa.list_(_SPAN)),
+        ("routing", _ROUTING),
+        ("boundaries", pa.list_(_BOUNDARY)),
+    ]
+)
+_TIMINGS = ("wall_s", "queue_s", "engine_s", "sandbox_s", "verifier_s")
+SCHEMA = pa.schema(
+    [
+        ("task", pa.string()),
+        ("group", pa.int64()),
+        ("member", pa.int64()),
+        ("task_digest", pa.string()),
+        ("attempts", pa.int32()),
+        ("outcome", pa.string()),  # JSON
+        *((name, pa.float64()) for name in _TIMINGS),
+        ("turns", pa.large_list(_TURN)),
+        ("trajectories", pa.large_list(_TRAJECTORY)),
+    ],
+    metadata={b"format": FORMAT},
+)
+Record = dict[str, Any]
+
+
+def write_step(path: Path, rollouts: Sequence[Rollout], trajectories: Sequence[Trajectory]) -> None:
+    """Write a step's file; a reader sees all of it or nothing. Each trajectory must belong to one of the rollouts."""
+    parts: dict[RolloutId, list[tuple[int, Trajectory]]] = {rollout.id: [] for rollout in rollouts}
+    if len(parts) != len(rollouts):
+        raise ValueError(f"write_step: {len(rollouts)} rollouts share {len(parts)} ids")
+    for place, trajectory in enumerate(trajectories):
+        if trajectory.rollout not in parts:
+            raise ValueError(f"write_step: trajectory of {trajectory.rollout}, which is not among the rollouts")
+        parts[trajectory.rollout].append((place, trajectory))
+    table = pa.Table.from_pylist([_rollout_record(rollout, parts[rollout.id]) for rollout in rollouts], schema=SCHEMA)
+    scratch = path.with_name(f".{path.name}.new")
+    try:
+        with scratch.open("wb") as file:
+            pq.write_table(table, file, compression="zstd")
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except OSError as error:
+        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
+        raise RunError(f"{path}: the step's rollouts cannot be written: {reason}") from error
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def read_step(path: Path) -> tuple[list[Rollout], list[Trajectory]]:
+    """The rollouts and trajectories of a step's file, as they were written."""
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise RunError(f"{path}: no readable file of rollouts: {error}") from error
+    if (table.schema.metadata or {}).get(b"format") != FORMAT:
+        raise RunError(f"{path}: a Parquet file, but not of rollouts in the format {FORMAT.decode()}")
+    rollouts, placed = [], []
+    for row in _cells(table.to_struct_array().combine_chunks()):
+        rollout = _rollout(row)
+        rollouts.append(rollout)
+        placed += [(record["place"], _trajectory(record, rollout)) for record in row["trajectories"]]
+    return rollouts, [trajectory for _, trajectory in sorted(placed, key=lambda pair: pair[0])]
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Values to records
+
+
+def _rollout_record(rollout: Rollout, parts: Sequence[tuple[int, Trajectory]]) -> Record:
+    return {
+        "task": rollout.id.task,
+        "group": rollout.id.group,
+        "member": rollout.id.member,
+        "task_digest": rollout.task_digest,
+        "attempts": rollout.attempts,
+        "outcome": _OUTCOME.dump_json(rollout.outcome).decode(),
+        **{name: getattr(rollout.timings, name) for name in _TIMINGS},
+        "turns": _turn_records(rollout.turns),
+        "trajectories": [_trajectory_record(place, trajectory, rollout.turns) for place, trajectory in parts],
+    }
+
+
+def _turn_records(turns: Sequence[Turn]) -> list[Record]:
+    """The turns, each prompt as its difference from the turn before."""
+    records = []
+    seen: IntArray = np.empty(0, dtype=np.int32)  # the last prompt and completion
+    for turn in turns:
+        shared = _common_prefix(seen, turn.prompt)
+        records.append(
+            {
+                "shared": shared,
+                "added": turn.prompt[shared:],
+                "completion": turn.completion,
+                "logprobs": turn.logprobs,
+                "versions": turn.versions,
+                "finish": str(turn.finish),
+                "routing": _routing_record(turn.routing),
+                "routing_start": turn.routing_start,
+                "action": turn.action,
+                "observation": turn.observation,
+                "queue_s": turn.timings.queue_s,
+                "prefill_s": turn.timings.prefill_s,
+                "decode_s": turn.timings.decode_s,
+                "cached_tokens": turn.timings.cached_tokens,
+                "sandbox_s": turn.sandbox_s,
+            }
+        )
+        seen = np.concatenate([turn.prompt, turn.completion])
+    return records
+
+
+def _trajectory_record(place: int, trajectory: Trajectory, turns: Sequence[Turn]) -> Record:
+    spans = _spans(trajectory, turns)
+    return {
+        "place": place,
+        "segment": trajectory.segment,
+        "tokens": trajectory.tokens,
+        "mask": trajectory.mask,
+        "logprobs": trajectory.logprobs,
+        "turn": trajectory.turn,
+        "version": trajectory.version,
+        "spans": None if spans is None else [dict(zip(("turn", "first", "count"), s, strict=True)) for s in spans],
+        "routing": _routing_record(trajectory.routing) if spans is None else None,
+        "boundaries": [
+            {name: getattr(b, name) for name in ("turn", "kept", "inserted", "dropped", "residual")}
+            | {"case": str(b.case)}
+            for b in trajectory.boundaries
+        ],
+    }
+
+
+def _spans(trajectory: Trajectory, turns: Sequence[Turn]) -> list[tuple[int, int, int]] | None:
+    """(turn, first row, rows) that give the trajectory's routing back bit for bit, or None where none do.
+
+    Tried: the last rows of each turn's capture, as many as the turn brought tokens.
+    """
+    if trajectory.routing is None:
+        return None
+    owners, counts = np.unique(trajectory.turn, return_counts=True)
+    counts[0] -= 1
+    spans = []
+    for owner, count in zip(owners.tolist(), counts.tolist(), strict=True):
+        capture = turns[owner].routing if 0 <= owner < len(turns) else None
+        if capture is None or len(capture) < count:
+            return None
+        spans.append((owner, len(capture) - count, count))
+    return spans if _same(_rows(spans, turns), trajectory.routing) else None
+
+
+def _rows(spans: Sequence[tuple[int, int, int]], turns: Sequence[Turn]) -> RoutingArray:
+    """[T−1, L, K] the rows that the spans name."""
+    captures = [(turns[turn].routing, first, count) for turn, first, count in spans]
+    rows: RoutingArray = np.concatenate([c[first : first + count] for c, first, count in captures if c is not None])
+    return rows
+
+
+def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    return a.dtype == b.dtype and np.array_equal(a, b)
+
+
+def _routing_record(routing: RoutingArray | None) -> Record | None:
+    if routing is None:
+        return None
+    _, layers, chosen = routing.shape
+    return {"rows": routing.tobytes(), "layers": layers, "chosen": chosen, "bytes": routing.dtype.itemsize}
+
+
+def _common_prefix(a: IntArray, b: IntArray) -> int:
+    size = min(len(a), len(b))
+    differ = np.flatnonzero(a[:size] != b[:size])
+    return int(differ[0]) if len(differ) else size
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Records to values
+
+
+def _cells(array: pa.Array) -> list[Any]:
+    """The cells of a column: structs as dicts, lists of numbers as numpy arrays, never an object a token."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        names = [kind.field(index).name for index in range(kind.num_fields)]
+        rows = zip(*(_cells(column) for column in array.flatten()), strict=True)
+        cells: list[Any] = [dict(zip(names, row, strict=True)) for row in rows]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        values, offsets = array.values, array.offsets.to_pylist()
+        inner = _cells(values) if pa.types.is_struct(kind.value_type) else values.to_numpy(zero_copy_only=False)
+        cells = [inner[a:b] if isinstance(inner, list) else inner[a:b].copy() for a, b in pairwise(offsets)]
+    else:
+        cells = array.to_pylist()
+    if array.null_count:
+        return [cell if there else None for cell, there in zip(cells, array.is_valid().to_pylist(), strict=True)]
+    return cells
+
+
+def _rollout(record: Record) -> Rollout:
+    return Rollout(
+        id=RolloutId(record["task"], record["group"], record["member"]),
+        task_digest=record["task_digest"],
+        turns=_turns(record["turns"]),
+        outcome=_OUTCOME.validate_json(record["outcome"]),
+        timings=RolloutTimings(**{name: record[name] for name in _TIMINGS}),
+        attempts=record["attempts"],
+    )
+
+
+def _turns(records: Sequence[Record]) -> tuple[Turn, ...]:
+    turns = []
+    seen: IntArray = np.empty(0, dtype=np.int32)
+    for record in records:
+        prompt = np.concatenate([seen[: record["shared"]], record["added"]])
+        turns.append(
+            Turn(
+                prompt=prompt,
+                completion=record["completion"],
+                logprobs=record["logprobs"],
+                versions=record["versions"],
+                finish=FinishReason(record["finish"]),
+                routing=_routing(record["routing"]),
+                routing_start=record["routing_start"],
+                action=record["action"],
+                observation=record["observation"],
+                timings=SampleTimings(
+                    record["queue_s"], record["prefill_s"], record["decode_s"], record["cached_tokens"]
+                ),
+                sandbox_s=record["sandbox_s"],
+            )
+        )
+        seen = np.concatenate([prompt, record["completion"]])
+    return tuple(turns)
+
+
+def _trajectory(record: Record, rollout: Rollout) -> Trajectory:
+    routing = _routing(record["routing"])
+    if record["spans"] is not None:
+        routing = _rows([(span["turn"], span["first"], span["count"]) for span in record["spans"]], rollout.turns)
+    return Trajectory(
+        rollout=rollout.id,
+        segment=record["segment"],
+        tokens=record["tokens"],
+        mask=record["mask"],
+        logprobs=record["logprobs"],
+        turn=record["turn"],
+        version=record["version"],
+        routing=routing,
+        boundaries=tuple([Boundary(**{**fields, "case": Case(fields["case"])}) for fields in record["boundaries"]]),
+    )
+
+
+def _routing(record: Record | None) -> RoutingArray | None:
+    if record is None:
+        return None
+    flat: RoutingArray = np.frombuffer(record["rows"], np.uint8 if record["bytes"] == 1 else np.uint16)  # type: ignore
+    return flat.reshape(-1, record["layers"], record["chosen"]).copy()
