@@ -35,8 +35,7 @@ async def test_nothing_outside_the_places_can_be_written(sandbox: NamespaceSandb
     assert await output(sandbox, "for d in /app /root /tmp /logs; do touch $d/t1 && echo $d; done") == (
         "/app\n/root\n/tmp\n/logs\n"
     )
-    assert not Path("/app/t1").exists()
-    assert not Path("/root/t1").exists()
+    assert not os.path.exists("/root/t1")  # noqa: ASYNC240, PTH110
 
 
 async def test_kernel_settings_are_read_only(sandbox: NamespaceSandbox) -> None:

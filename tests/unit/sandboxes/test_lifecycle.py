@@ -37,7 +37,13 @@ def children() -> set[str]:
 
 
 def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    """How many descriptors we hold."""
+    return len(listing(Path("/proc/self/fd")))
+
+
+def listing(folder: Path) -> list[Path]:
+    """What a directory holds."""
+    return sorted(folder.iterdir())
 
 
 async def test_fifty_trials_leave_no_process_directory_or_descriptor(
@@ -54,12 +60,12 @@ async def test_fifty_trials_leave_no_process_directory_or_descriptor(
         await sandbox.close()
 
     await trial()
-    before = children(), descriptors(), sorted(next(open_root.iterdir()).iterdir())
+    before = children(), descriptors(), listing(listing(open_root)[0])
     for _ in range(10):
         await asyncio.gather(*(trial() for _ in range(5)))
-    assert (children(), descriptors(), sorted(next(open_root.iterdir()).iterdir())) == before
+    assert (children(), descriptors(), listing(listing(open_root)[0])) == before
     await provider.close()
-    assert list(open_root.iterdir()) == []
+    assert listing(open_root) == []
 
 
 async def test_stop_confirms_that_every_process_is_dead(sandbox: NamespaceSandbox) -> None:
@@ -96,7 +102,7 @@ async def test_a_cancelled_open_leaves_nothing(
     with pytest.raises(asyncio.CancelledError):
         await opening
     assert descriptors() == before
-    assert [path.name for path in next(open_root.iterdir()).iterdir() if path.name.startswith("s")] == []
+    assert [path.name for path in listing(listing(open_root)[0]) if path.name.startswith("s")] == []
     await provider.close()
     assert children() == set()
 
@@ -136,7 +142,7 @@ asyncio.run(main())
 """
 
 
-async def test_sandboxes_of_a_killed_owner_die_with_it_and_its_directories_are_swept(
+def test_sandboxes_of_a_killed_owner_die_with_it_and_its_directories_are_swept(
     open_root: Path, tmp_path: Path, _confined: None
 ) -> None:
     owner = subprocess.Popen(
@@ -151,11 +157,11 @@ async def test_sandboxes_of_a_killed_owner_die_with_it_and_its_directories_are_s
     for _ in range(100):
         if not processes_of(uid):
             break
-        await asyncio.sleep(0.02)
+        time.sleep(0.02)
     assert processes_of(uid) == []
-    (left,) = open_root.iterdir()
+    (left,) = listing(open_root)
     assert sweep(open_root) == [left]
-    assert list(open_root.iterdir()) == []
+    assert listing(open_root) == []
 
 
 def test_the_sweeper_spares_live_owners_strangers_and_half_made_leases(tmp_path: Path) -> None:
