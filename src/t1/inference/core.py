@@ -7,7 +7,6 @@ a thread and an asyncio face.
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections import deque
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from t1.errors import EngineError, EngineUnavailable
+from t1.errors import ConfigError, EngineError, EngineUnavailable
 from t1.inference.attention import ATTENTION, KVStore, Span, lay_out
 from t1.inference.routes import RouteRecorder
 from t1.inference.sampling import Draws, draw, uniforms
@@ -259,15 +258,15 @@ def matching_weights(model: PreTrainedModel, weights: Mapping[str, Any]) -> list
 
 def _check_supported(model: PreTrainedModel, max_context: int) -> None:
     """Refuse layers that keep another state than keys and values, and windows shorter than the context."""
-    config = copy.copy(model.config.get_text_config())
+    config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None)
     if window is not None and (getattr(config, "use_sliding_window", True) or "sliding_attention" in kinds):
         kinds -= {"sliding_attention"} if window >= max_context else set()
         if window < max_context:
-            raise ValueError(f"sliding window {window}: the embedded engine needs max_context ≤ {window}")
+            raise ConfigError(f"sliding window {window}: the embedded engine needs max_context ≤ {window}")
     if other := kinds - {"full_attention"}:
-        raise ValueError(f"{type(model).__name__}: the embedded engine knows no {', '.join(sorted(other))} layers")
+        raise ConfigError(f"{type(model).__name__}: the embedded engine knows no {', '.join(sorted(other))} layers")
     limit = getattr(config, "max_position_embeddings", None)
     if limit is not None and max_context > limit:
-        raise ValueError(f"max_context: the model has {limit} positions, got {max_context}")
+        raise ConfigError(f"max_context: the model has {limit} positions, got {max_context}")

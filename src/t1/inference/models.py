@@ -6,11 +6,14 @@ Boundary: local files or a config in, a transformers model out; nothing is ever 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
 
 from t1.errors import CheckpointError
 
@@ -38,8 +41,21 @@ def load_model(
         if not (path / "config.json").is_file():
             raise CheckpointError(f"{path}: no config.json; expected a checkpoint in Hugging Face format")
         try:
-            model = loader.from_pretrained(path, dtype=dtype, local_files_only=True, **kernels)
+            with _no_progress_bar():
+                model = loader.from_pretrained(path, dtype=dtype, local_files_only=True, **kernels)
         except (OSError, ValueError, RuntimeError, KeyError) as error:
             raise CheckpointError(f"{path}: {error}") from error
     model.train(False)
     return model
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Keep transformers from drawing over the run's own display."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

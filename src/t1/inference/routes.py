@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from t1.errors import ConfigError
 from t1.types import RoutingArray
 
 
@@ -23,7 +24,7 @@ class RouteRecorder:
         config: Any = model.config.get_text_config()
         self.num_experts = int(getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None) or 0)
         if self.num_experts and not routers:
-            raise ValueError(f"{type(model).__name__}: a Mixture-of-Experts model whose router modules are not known")
+            raise ConfigError(f"{type(model).__name__}: routing of this Mixture-of-Experts family is not known to T1")
         self.num_layers = len(routers)
         self.top_k = int(config.num_experts_per_tok) if routers else 0
         self.dtype: type[np.uint8] | type[np.uint16] = np.uint8 if self.num_experts <= 256 else np.uint16

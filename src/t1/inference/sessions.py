@@ -55,7 +55,8 @@ class SlotTable:
         if capacity > self.capacity:
             more = ((0, 0), (0, capacity - self.capacity))
             self._tokens = np.pad(self._tokens, more)
-            self._rows = np.pad(self._rows, (*more, (0, 0), (0, 0)))
+            rows: Any = np.pad(self._rows, (*more, (0, 0), (0, 0)))
+            self._rows = rows
             self.capacity = capacity
 
     def find(self, session: str) -> Slot | None:
