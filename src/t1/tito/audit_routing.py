@@ -41,45 +41,35 @@ def check_rows(
         return RowsReport(lost)
     if not all(captured):
         return RowsReport((("routing-missing", "the trajectory has rows, but not every turn has a capture"),))
-    expected, errors = _first_fed(turns, rows, owners, starts)
-    if expected is not None:
-        if expected.shape != rows.shape or expected.dtype != rows.dtype:
-            shapes = f"expected {expected.dtype} {expected.shape}, got {rows.dtype} {rows.shape}"
-            errors.append(("routing-row", shapes))
-        elif expected.tobytes() != rows.tobytes():
-            wrong = np.flatnonzero((expected != rows).any(axis=(1, 2)))
-            errors.append(
-                ("routing-row", f"{len(wrong)} rows are not as captured when first fed, from row {wrong[0]} on")
-            )
-    errors += _check_experts(rows, num_experts)
+    errors = [*_check_origin(turns, rows, owners, starts), *_check_experts(rows, num_experts)]
     return RowsReport(tuple(errors), len(rows), _disagreements(turns, rows, owners, starts))
 
 
-def _first_fed(
+def _check_origin(
     turns: Sequence[Turn], rows: RoutingArray, owners: Sequence[int], starts: Sequence[int]
-) -> tuple[RoutingArray | None, list[tuple[str, str]]]:
-    """[T−1, L, K] the rows by the captures, or None and what is missing of them.
+) -> list[tuple[str, str]]:
+    """Each row must be the one captured by the turn that fed its token first.
 
     A turn is the first to feed the token before its new context, that context, and its completion but the last token.
     """
-    parts: list[RoutingArray] = []
+    errors: list[tuple[str, str]] = []
     held = 0
     for owner, start in zip(owners, starts, strict=True):
-        turn = turns[owner]
-        assert turn.routing is not None
-        size = start - held + len(turn.completion) - (not held)
-        if held and len(turn.routing) < size:
-            return None, [("routing-gap", f"turn {owner}: {size} tokens were fed first, {len(turn.routing)} captured")]
-        if not held and len(turn.routing) < size:
-            missing = size - len(turn.routing)
-            if not _lent(turns, owner, rows[:missing]):
-                return None, [
-                    ("routing-gap", f"turn {owner}: no earlier turn fed the {missing} tokens before its rows")
-                ]
-            parts.append(rows[:missing])
-        parts.append(turn.routing[max(0, len(turn.routing) - size) :])
-        held = start + len(turn.completion)
-    return (parts[0] if len(parts) == 1 else np.concatenate(parts)), []  # type: ignore[return-value]
+        capture = turns[owner].routing
+        assert capture is not None
+        at, end = max(0, held - 1), start + len(turns[owner].completion) - 1
+        missing = max(0, end - at - len(capture))
+        if missing and (held or not _lent(turns, owner, rows[:missing])):
+            errors.append(("routing-gap", f"turn {owner}: {missing} tokens were fed, and no capture has their rows"))
+        ours, theirs = rows[at + missing : end], capture[max(0, len(capture) - (end - at)) :]
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+            found, wanted = f"{ours.dtype} {ours.shape}", f"{theirs.dtype} {theirs.shape}"
+            errors.append(("routing-row", f"turn {owner}: captured {wanted}, trained {found}"))
+        elif ours.tobytes() != theirs.tobytes():
+            wrong = int((ours != theirs).any(axis=(1, 2)).sum())
+            errors.append(("routing-row", f"turn {owner}: {wrong} rows are not as captured when first fed"))
+        held = end + 1
+    return errors
 
 
 def _lent(turns: Sequence[Turn], owner: int, rows: RoutingArray) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -114,14 +115,15 @@ def audit(
     _check_numbers(rollout, record, trajectories, vocab_size, report)
     joined: dict[int, tuple[int, Boundary]] = {}
     for index, layout in enumerate(layouts):
-        if layout.trajectory.rollout != rollout.id or layout.trajectory.segment != index:
-            name = f"{layout.trajectory.rollout} segment {layout.trajectory.segment}"
+        trajectory = layout.trajectory
+        if trajectory.rollout != rollout.id or trajectory.segment != index:
+            name = f"{trajectory.rollout} segment {trajectory.segment}"
             report("segments", f"segment {index}", f"expected segment {index} of {rollout.id}, got {name}")
         if _fits(rollout, layout, index, report):
             _check_columns(rollout, layout, index, report)
             _check_stream(rollout, layout, counters, report)
-            joined.update((boundary.turn, (index, boundary)) for boundary in layout.trajectory.boundaries)
-            rows = check_rows(rollout.turns, layout.trajectory, layout.turns, layout.starts, num_experts=num_experts)
+            joined.update((boundary.turn, (index, boundary)) for boundary in trajectory.boundaries)
+            rows = check_rows(rollout.turns, trajectory, layout.turns, layout.starts, num_experts=num_experts)
             for rule, message in rows.errors:
                 report(rule, f"segment {index}", message)
             counters["routing_rows"] += rows.num_rows
@@ -161,10 +163,11 @@ def _layout(trajectory: Trajectory) -> _Layout:
     """Read the runs of sampled tokens off the mask and turn columns."""
     sampled = trajectory.mask.nonzero()[0]
     owner = trajectory.turn[sampled]
-    last = np.append((owner[1:] != owner[:-1]).nonzero()[0], len(owner) - 1)  # last token of each run
+    changes = (owner[1:] != owner[:-1]).nonzero()[0].tolist()
+    last = [*changes, len(owner) - 1]  # of each run, in `sampled`
+    first = [0, *(index + 1 for index in changes)]
     ends = (sampled[last] + 1).tolist()
-    first = sampled[np.append(0, last[:-1] + 1)].tolist()
-    return _Layout(trajectory, sampled, owner[last].tolist(), first, ends)
+    return _Layout(trajectory, sampled, owner[last].tolist(), sampled[first].tolist(), ends)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -189,16 +192,18 @@ def _check_ownership(record: _Record, layouts: Sequence[_Layout], report: Report
         if not drift:
             report("wrong-turn", "rollout", "the segments do not hold the turns in time order")
         return max(drift, 1)
-    drifted = ids != record.ids
-    if drifted.any():
-        report("loss-drift", _turns_of(record, drifted), "trained ids differ from the sampled ids")
-    wrong = logprobs.view(np.int32) != record.logprobs.view(np.int32)
-    if wrong.any():
+    drift = 0
+    if ids.tobytes() != record.ids.tobytes():
+        wrong = ids != record.ids
+        drift = int(wrong.sum())
+        report("loss-drift", _turns_of(record, wrong), "trained ids differ from the sampled ids")
+    if logprobs.tobytes() != record.logprobs.tobytes():
+        wrong = logprobs.view(np.int32) != record.logprobs.view(np.int32)
         report("wrong-logprob", _turns_of(record, wrong), "logprobs differ from those that the sampler reported")
-    wrong = versions != record.versions
-    if wrong.any():
+    if versions.tobytes() != record.versions.tobytes():
+        wrong = versions != record.versions
         report("wrong-version", _turns_of(record, wrong), "versions differ from those that the sampler reported")
-    return int(np.count_nonzero(drifted))
+    return drift
 
 
 def _trained(layouts: Sequence[_Layout]) -> tuple[IntArray, FloatArray, IntArray, IntArray]:
@@ -234,7 +239,7 @@ def _check_numbers(
         report("version-order", "rollout", "a token was sampled by older weights than the one before it")
     if vocab_size is not None:
         for index, tokens in enumerate(trajectory.tokens for trajectory in trajectories):
-            if tokens.min() < 0 or tokens.max() >= vocab_size:
+            if tokens.view(np.uint32).max() >= vocab_size:  # a negative id is a huge one
                 report("token-range", f"segment {index}", f"ids must lie in [0, {vocab_size})")
 
 
@@ -263,9 +268,8 @@ def _fits(rollout: Rollout, layout: _Layout, index: int, report: Report) -> bool
 def _check_columns(rollout: Rollout, layout: _Layout, index: int, report: Report) -> None:
     """Context carries the turn that brought it, the version of the next sampled token, and no logprob."""
     trajectory, where = layout.trajectory, f"segment {index}"
-    turns = np.array(layout.turns, dtype=np.int32)
-    brought = np.diff(np.array(layout.ends), prepend=0)
-    if trajectory.turn.tobytes() != turns.repeat(brought).tobytes():
+    brought = [end - start for start, end in pairwise([0, *layout.ends])]
+    if trajectory.turn.tobytes() != np.array(layout.turns, dtype=np.int32).repeat(brought).tobytes():
         report("wrong-turn", where, "the turn column differs from the turns that brought the tokens")
     first = np.array([rollout.turns[turn].versions[0] for turn in layout.turns], dtype=np.int32)
     version = first.repeat(brought)
