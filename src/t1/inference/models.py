@@ -52,10 +52,11 @@ def load_model(
 @contextmanager
 def _no_progress_bar() -> Iterator[None]:
     """Keep transformers from drawing over the run's own display."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    bars: Any = logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
     try:
         yield
     finally:
         if shown:
-            logging.enable_progress_bar()
+            bars.enable_progress_bar()

@@ -1,12 +1,13 @@
 """What a routing capture must be, how the rows of turns join, and how far two captures disagree.
 
-Boundary: arrays of expert ids, numpy only. A broken capture raises RoutingError and is never mended: no row is invented,
-repeated or zero-filled (design law 4). Axes: N rows, L Mixture-of-Experts layers, K experts per token.
+Boundary: arrays of expert ids, numpy only. A broken capture raises RoutingError and is never mended: no row is
+invented, repeated or zero-filled (design law 4). Axes: N rows, L Mixture-of-Experts layers, K experts per token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +53,7 @@ def check_capture(
 
 def _check_experts(routing: RoutingArray, num_experts: int) -> None:
     """Refuse rows of zeros, and rows that name an expert twice in a layer."""
-    zero = ~routing.any(axis=(1, 2))  # [N]
+    zero: npt.NDArray[np.bool_] = np.equal(routing.max(axis=(1, 2)), 0)  # [N]
     if num_experts > 1 and zero.any() and (routing.shape[2] > 1 or zero.all()):
         raise RoutingError(f"routing: {int(zero.sum())} of {len(zero)} rows are all zero, first {int(zero.argmax())}")
     ordered = np.sort(routing, axis=2)
@@ -115,19 +116,16 @@ def join(turns: Sequence[Turn]) -> RoutingArray:
         if turn.routing_start > held:
             raise RoutingError(f"turn {index}: rows {held} to {turn.routing_start} were never captured")
         if stop < held:
-            raise RoutingError(
-                f"turn {index}: has {stop} rows, but {held} are held: it does not extend the turn before"
-            )
+            raise RoutingError(f"turn {index}: ends at row {stop}, but {held} rows are held: it extends nothing")
         if parts and rows.shape[1:] != parts[0].shape[1:]:
-            raise RoutingError(
-                f"turn {index}: {list(rows.shape[1:])} experts per row, before {list(parts[0].shape[1:])}"
-            )
+            raise RoutingError(f"turn {index}: expected rows {list(parts[0].shape[1:])}, got {list(rows.shape[1:])}")
         parts.append(rows[held - turn.routing_start :])
         held = stop
     if not parts:
         raise RoutingError("no turns, so no routing")
-    joined: RoutingArray = np.concatenate(parts)
-    return joined
+    joined: Any = np.concatenate(parts)
+    routing: RoutingArray = joined
+    return routing
 
 
 def disagreement(one: RoutingArray, other: RoutingArray) -> float:
