@@ -344,8 +344,11 @@ def _spawn(command_line: list[str]) -> tuple[subprocess.Popen[bytes], socket.soc
         ours.setblocking(False)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         os.set_blocking(read_end, False)
-        # Only arguments that let Popen vfork: this process may hold gigabytes of weights.
-        process = subprocess.Popen(command_line, stdin=theirs.fileno(), stdout=write_end, stderr=write_end, env={})
+        # Only arguments that let Popen vfork: this process may hold gigabytes of weights. A process group of its own,
+        # so that Ctrl-C reaches us and not a rollout that we may want to finish.
+        process = subprocess.Popen(
+            command_line, stdin=theirs.fileno(), stdout=write_end, stderr=write_end, env={}, process_group=0
+        )
     except BaseException:
         ours.close()
         os.close(read_end)
