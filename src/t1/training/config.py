@@ -51,6 +51,8 @@ class PPOConfig(BaseModel):
     """Advantages of a batch get mean 0 and deviation 1."""
     importance_cap: float | None = Field(None, gt=0)
     """Truncation of the importance weights exp(old_logprobs − sampler_logprobs); None = off."""
+    replay_routing: bool = True
+    """Route a Mixture-of-Experts policy as its sampler was routed (arXiv 2510.11370). Off only to measure the gap."""
     activation_checkpointing: bool = False
     weight_decay: float = Field(0.0, ge=0)
     seed: int = Field(0, ge=0)

@@ -6,7 +6,6 @@ language-model head, and logits are made a chunk of actions at a time, so [N, vo
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -79,12 +78,3 @@ def _chunk_logprobs(head: nn.Linear, rows: Tensor, targets: Tensor, temperature:
     if temperature != 1.0:
         logits = logits / temperature
     return -F.cross_entropy(logits, targets, reduction="none")
-
-
-def replay(model: nn.Module, pack: Pack) -> AbstractContextManager[Any]:
-    """A context, for forward *and* backward, in which `model` routes each token as it was routed when sampled."""
-    if pack.routing is None:
-        return nullcontext()
-    from t1.routing.replay import replaying
-
-    return replaying(model, pack.routing)

@@ -63,12 +63,6 @@ class Pack:
         moved = {name: getattr(self, name).to(device) for name in columns}
         return replace(self, **moved, routing=None if self.routing is None else self.routing.to(device))
 
-    def with_routing(self, routing: Tensor | None) -> Pack:
-        """The same tokens with other routes [M, L, K], or none."""
-        if routing is not None and (routing.ndim != 3 or len(routing) != len(self.fed)):
-            raise ValueError(f"routing: expected [{len(self.fed)}, L, K], got {list(routing.shape)}")
-        return replace(self, routing=routing)
-
 
 def pack(
     trajectories: Sequence[Trajectory], *, max_tokens: int, slots: Sequence[npt.NDArray[np.int64]] | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from t1.errors import RoutingError
 from t1.ppo import (
     explained_variance,
     gae,
@@ -28,12 +30,13 @@ from t1.ppo import (
     value_loss,
     whiten,
 )
+from t1.routing.replay import replaying, routers
 from t1.training.attention import attend_within_segments
 from t1.training.batches import Batch, Rewarded
 from t1.training.checkpoints import load_checkpoint, save_checkpoint
 from t1.training.config import PPOConfig
 from t1.training.critic import Critic
-from t1.training.forward import action_logprobs, pack_limit, replay
+from t1.training.forward import action_logprobs, pack_limit
 from t1.training.optimization import adamw, take_step
 from t1.training.packs import Pack
 
@@ -75,6 +78,7 @@ class PPOTrainer:
             for net in nets:
                 net.activation_checkpointing_enable({"use_reentrant": False})
         self.policy, self.critic, self.config = policy.train(), critic.train(), config
+        self._replays = config.replay_routing and bool(routers(policy))
         self.temperature, self.normalizer = temperature, normalizer
         self.policy_optimizer = adamw(policy, lr=config.lr, weight_decay=config.weight_decay)
         self.critic_optimizer = adamw(critic, lr=config.critic_lr, weight_decay=config.weight_decay)
@@ -122,7 +126,7 @@ class PPOTrainer:
         """float32[A] by the policy with routes replayed; 0 where no pack has the action."""
         logprobs = torch.zeros(batch.num_actions)
         for part in self._on_device(pack for packs in minibatches for pack in packs):
-            with replay(self.policy, part):
+            with self._replaying(part):
                 logprobs[part.slots.cpu()] = action_logprobs(self.policy, part, temperature=self.temperature).cpu()
         return logprobs
 
@@ -167,6 +171,14 @@ class PPOTrainer:
         """The packs, one at a time, where the policy is."""
         return (pack.to(self.policy.device) for pack in packs)
 
+    def _replaying(self, part: Pack) -> AbstractContextManager[Any]:
+        """A context, for forward *and* backward, in which the policy routes each token as its sampler did."""
+        if not self._replays:
+            return nullcontext()
+        if part.routing is None:
+            raise RoutingError("a Mixture-of-Experts policy learns from recorded routes; these trajectories have none")
+        return replaying(self.policy, part.routing)
+
     def _update(self, scored: Scored, minibatches: list[list[Pack]], *, moves: bool) -> dict[str, float]:
         """Every epoch over every minibatch; unless it `moves`, the policy waits for the critic to warm up."""
         entries = []
@@ -194,7 +206,7 @@ class PPOTrainer:
         num_actions, total = sum(p.num_actions for p in packs), 0.0
         for part in self._on_device(packs):
             slots = part.slots.cpu()
-            with replay(self.policy, part):
+            with self._replaying(part):
                 logprobs = action_logprobs(self.policy, part, temperature=self.temperature)
                 scored.logprobs[slots] = logprobs.detach().cpu()
                 if untouched:

@@ -61,25 +61,30 @@ def dense() -> PreTrainedModel:
 
 @pytest.fixture
 def make_trajectory() -> MakeTrajectory:
-    """A function (seed, length=…, routed=…, member=…, segment=…, first_turn=…) → Trajectory of random tokens."""
+    """A function (seed, length=…, routed=…, routes=…, member=…, first_turn=…) → Trajectory of random tokens."""
     return random_trajectory
 
 
 def random_trajectory(
-    seed: int, *, length: int = 20, routed: bool = False, member: int = 0, segment: int = 0, first_turn: int = 0
+    seed: int, *, length: int = 20, routed: bool = False, routes: int = 0, member: int = 0, first_turn: int = 0
 ) -> Trajectory:
-    """Context and actions in runs of random length; with `routed`, random distinct experts for every fed token."""
+    """Context and actions in runs of random length; `routed`: random distinct experts (seed `routes`) a fed token."""
     rng = np.random.default_rng(seed)
     mask = np.repeat(rng.random(length) < 0.5, rng.integers(1, 4, length))[:length]
     mask[0], mask[-1] = False, True
     routing = None
     if routed:
-        routing = rng.random((length - 1, LAYERS, EXPERTS)).argsort(-1)[..., :TOP_K].astype(np.uint8)
+        routing = (
+            np.random.default_rng([seed, routes])
+            .random((length - 1, LAYERS, EXPERTS))
+            .argsort(-1)[..., :TOP_K]
+            .astype(np.uint8)
+        )
     starts = np.flatnonzero(np.diff(mask.astype(int), prepend=0) == 1)
     turn = first_turn + np.maximum(0, np.searchsorted(starts, np.arange(length), side="right") - 1)
     return Trajectory(
         rollout=RolloutId("made-up", 0, member),
-        segment=segment,
+        segment=0,
         tokens=rng.integers(0, VOCABULARY, length).astype(np.int32),
         mask=mask,
         logprobs=np.where(mask, -rng.random(length) * 4, 0).astype(np.float32),

@@ -24,7 +24,7 @@ Make = Callable[..., Trajectory]
 
 
 def _ppo(policy: PreTrainedModel, **options: Any) -> PPOTrainer:
-    config = PPOConfig(critic_warmup_steps=1, num_minibatches=2, lr=1e-3)
+    config = PPOConfig(critic_warmup_steps=1, num_minibatches=2, lr=1e-3, replay_routing=False)
     return PPOTrainer(policy, Critic.from_policy(policy), config, **options)
 
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from t1.routing.replay import capturing, replaying
 from t1.training import forward
 from t1.training.critic import Critic
-from t1.training.forward import action_logprobs, body_of, pack_limit, replay
+from t1.training.forward import action_logprobs, body_of, pack_limit
 from t1.training.packs import pack
 from t1.types import Trajectory
 
@@ -72,14 +73,11 @@ def test_temperature_divides_the_logits(dense: PreTrainedModel, make_trajectory:
 def test_replaying_the_routes_that_the_model_takes_anyway_changes_nothing(
     moe: PreTrainedModel, make_trajectory: Make
 ) -> None:
-    from t1.routing.replay import capturing
-
     (plain,) = pack([make_trajectory(seed) for seed in range(3)], max_tokens=1000)
     with torch.no_grad(), capturing(moe) as captured:
         expected = action_logprobs(moe, plain)
-    own = plain.with_routing(captured.routing())
-    with torch.no_grad(), replay(moe, own):
-        replayed = action_logprobs(moe, own)
+    with torch.no_grad(), replaying(moe, captured.routing()):
+        replayed = action_logprobs(moe, plain)
     torch.testing.assert_close(replayed, expected, atol=1e-6, rtol=0)
 
 
@@ -87,7 +85,8 @@ def test_replaying_other_routes_changes_the_log_probabilities(moe: PreTrainedMod
     (routed,) = pack([make_trajectory(0, routed=True)], max_tokens=1000)
     with torch.no_grad():
         plain = action_logprobs(moe, routed)
-        with replay(moe, routed):
+        assert routed.routing is not None
+        with replaying(moe, routed.routing):
             replayed = action_logprobs(moe, routed)
     assert (plain - replayed).abs().max() > 1e-3
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from t1.errors import RoutingError
 from t1.training.batches import Batch
 from t1.training.config import PPOConfig
 from t1.training.critic import Critic
@@ -22,7 +23,8 @@ Make = Callable[..., Trajectory]
 
 
 def _trainer(policy: PreTrainedModel, **changes: Any) -> PPOTrainer:
-    config = PPOConfig(**{"critic_warmup_steps": 0, "num_minibatches": 1, **changes})
+    defaults = {"critic_warmup_steps": 0, "num_minibatches": 1, "replay_routing": False}
+    config = PPOConfig(**{**defaults, **changes})
     return PPOTrainer(policy, Critic.from_policy(policy), config)
 
 
@@ -161,18 +163,40 @@ def test_old_log_probabilities_are_those_of_the_weights_that_the_step_began_with
 
 def test_activation_checkpointing_changes_no_gradient(moe: PreTrainedModel, make_trajectory: Make) -> None:
     rollouts = [((make_trajectory(i, routed=True),), float(i)) for i in range(3)]
-    checkpointed = _gradients(moe, rollouts, activation_checkpointing=True)
+    checkpointed = _gradients(moe, rollouts, replay_routing=True, activation_checkpointing=True)
     moe.activation_checkpointing_disable()
-    _assert_same(_gradients(moe, rollouts), checkpointed)
+    _assert_same(_gradients(moe, rollouts, replay_routing=True), checkpointed)
 
 
 def test_replayed_routes_train_the_router(moe: PreTrainedModel, make_trajectory: Make) -> None:
-    trainer = _trainer(moe)
+    trainer = _trainer(moe, replay_routing=True)
     gates = {n: w.detach().clone() for n, w in moe.named_parameters() if "mlp.gate" in n}
     trainer.step([((make_trajectory(i, routed=True),), float(i)) for i in range(3)])
     for name, weight in moe.named_parameters():
         if name in gates:
             assert not torch.equal(weight, gates[name]), name
+
+
+def test_scoring_follows_the_recorded_routes(moe: PreTrainedModel, make_trajectory: Make) -> None:
+    """The same tokens by other routes are other probabilities; without replay the routes do not matter."""
+    one, other = (Batch.of([((make_trajectory(0, routed=True, routes=seed),), 1.0)]) for seed in (1, 2))
+    replayed = _trainer(moe, replay_routing=True)
+    assert (replayed.score(one).old_logprobs - replayed.score(other).old_logprobs).abs().max() > 1e-3
+    plain = _trainer(moe, replay_routing=False)
+    assert torch.equal(plain.score(one).old_logprobs, plain.score(other).old_logprobs)
+
+
+def test_one_pack_or_four_by_recorded_routes_too(moe: PreTrainedModel, make_trajectory: Make) -> None:
+    """Case P5: the rows stay with their tokens, however these are packed."""
+    rollouts = [((make_trajectory(i, length=20 + i, routed=True),), float(i % 3)) for i in range(8)]
+    wide, narrow = (_gradients(moe, rollouts, replay_routing=True, max_pack_tokens=n) for n in (10_000, 50))
+    _assert_same(wide, narrow)
+
+
+def test_a_missing_capture_is_never_trained_on_silently(moe: PreTrainedModel, make_trajectory: Make) -> None:
+    """Case R1."""
+    with pytest.raises(RoutingError, match="these trajectories have none"):
+        _trainer(moe, replay_routing=True).step([((make_trajectory(0),), 1.0)])
 
 
 def test_the_weights_carry_the_policy_s_own_names(moe: PreTrainedModel) -> None:
