@@ -28,10 +28,10 @@ async def provider(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvi
     made: SandboxProvider
     if request.param == "fake":
         made = FakeSandboxProvider(verify=lambda files: {"/logs/verifier/reward.txt": b"1\n"})
-    elif probe():
-        made = NamespaceProvider()
+    elif (found := probe()).confinement is not None:
+        made = NamespaceProvider(confinement=found.confinement)
     else:
-        pytest.skip(str(probe()))
+        pytest.skip(str(found))
     yield made
     await made.close()
 

@@ -178,7 +178,8 @@ def make_etc(path: Path) -> Path:
         if source.is_file():
             shutil.copyfile(source, path / name)
     if Path("/etc/alternatives").is_dir():
-        shutil.copytree("/etc/alternatives", path / "alternatives", symlinks=True)
+        manuals = shutil.ignore_patterns("*.gz")
+        shutil.copytree("/etc/alternatives", path / "alternatives", symlinks=True, ignore=manuals)
     for entry in path.iterdir():
         if not entry.is_symlink():
             entry.chmod(0o755 if entry.is_dir() else 0o644)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from t1.sandboxes import NamespaceProvider, NamespaceSandbox, probe
+from t1.sandboxes import Confinement, NamespaceProvider, NamespaceSandbox, probe
 from t1.types import Environment, Limits, Task, VerifierSpec
 
 
@@ -35,14 +35,17 @@ def make_task(tmp_path: Path) -> Callable[..., Task]:
 
 
 @pytest.fixture(scope="session")
-def _confined() -> None:
-    if not (found := probe()):
+def confined() -> Confinement:
+    """How this host confines, probed once."""
+    found = probe()
+    if found.confinement is None:
         pytest.skip(str(found))
+    return found.confinement
 
 
 @pytest.fixture
-async def provider(_confined: None) -> AsyncIterator[NamespaceProvider]:
-    made = NamespaceProvider()
+async def provider(confined: Confinement) -> AsyncIterator[NamespaceProvider]:
+    made = NamespaceProvider(confinement=confined)
     yield made
     await made.close()
 

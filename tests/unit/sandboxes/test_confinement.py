@@ -18,7 +18,7 @@ WAYS = [Confinement.SHIFTED, Confinement.DROPPED] if os.geteuid() == 0 else [Con
 
 @pytest.fixture(params=WAYS, ids=str)
 async def sandbox(
-    request: pytest.FixtureRequest, _confined: None, make_task: Callable[..., Task]
+    request: pytest.FixtureRequest, confined: Confinement, make_task: Callable[..., Task]
 ) -> AsyncIterator[NamespaceSandbox]:
     provider = NamespaceProvider(confinement=request.param)
     yield await provider.open(make_task())
@@ -100,7 +100,7 @@ def test_a_probe_that_failed_is_false_and_says_what_to_do() -> None:
     assert str(lack) == "bubblewrap is not installed; install it"
 
 
-def test_the_probe_tells_how_sandboxes_are_confined(_confined: None) -> None:
+def test_the_probe_tells_how_sandboxes_are_confined(confined: Confinement) -> None:
     found = probe()
     assert found
     assert found.confinement in WAYS

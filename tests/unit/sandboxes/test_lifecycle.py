@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from t1.errors import SandboxVanished
-from t1.sandboxes import NamespaceProvider, NamespaceSandbox, sweep
+from t1.sandboxes import Confinement, NamespaceProvider, NamespaceSandbox, sweep
 from t1.sandboxes.leases import PREFIX, lease, remove, started
 from t1.types import Task
 from t1.verification import PristineVerifier
@@ -47,10 +47,10 @@ def listing(folder: Path) -> list[Path]:
 
 
 async def test_fifty_trials_leave_no_process_directory_or_descriptor(
-    open_root: Path, _confined: None, make_task: Callable[..., Task]
+    open_root: Path, confined: Confinement, make_task: Callable[..., Task]
 ) -> None:
     task = make_task(test="echo 1 > /logs/verifier/reward.txt\n")
-    provider = NamespaceProvider(open_root)
+    provider = NamespaceProvider(open_root, confinement=confined)
     verifier = PristineVerifier(provider)
 
     async def trial() -> None:
@@ -91,10 +91,10 @@ def processes_of(uid: int) -> list[str]:
 
 
 async def test_a_cancelled_open_leaves_nothing(
-    open_root: Path, _confined: None, make_task: Callable[..., Task]
+    open_root: Path, confined: Confinement, make_task: Callable[..., Task]
 ) -> None:
     task = make_task("FROM debian\nRUN sleep 60\n")
-    provider = NamespaceProvider(open_root)
+    provider = NamespaceProvider(open_root, confinement=confined)
     before = descriptors()
     opening = asyncio.create_task(provider.open(task))
     await asyncio.sleep(0.2)
@@ -149,7 +149,7 @@ asyncio.run(main())
 
 
 def test_sandboxes_of_a_killed_owner_die_with_it_and_its_directories_are_swept(
-    open_root: Path, tmp_path: Path, _confined: None
+    open_root: Path, tmp_path: Path, confined: Confinement
 ) -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(tmp_path), str(open_root)], stdout=subprocess.PIPE, text=True

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from t1.errors import SandboxVanished
-from t1.sandboxes import NamespaceProvider, NamespaceSandbox
+from t1.sandboxes import Confinement, NamespaceProvider, NamespaceSandbox
 from t1.sandboxes.leases import remove
 from t1.types import CommandResult, Task
 
@@ -114,8 +114,8 @@ async def test_a_fork_bomb_is_bounded(sandbox: NamespaceSandbox) -> None:
     assert await usable(sandbox)
 
 
-async def test_a_file_cannot_grow_beyond_its_limit(make_task: Callable[..., Task], _confined: None) -> None:
-    provider = NamespaceProvider(file_mb=1)
+async def test_a_file_cannot_grow_beyond_its_limit(make_task: Callable[..., Task], confined: Confinement) -> None:
+    provider = NamespaceProvider(confinement=confined, file_mb=1)
     try:
         sandbox = await provider.open(make_task())
         ended = await run(sandbox, "head -c 5000000 /dev/zero > /tmp/big; stat -c %s /tmp/big")
