@@ -27,6 +27,8 @@ from t1.errors import InfrastructureError, UserError
 
 __all__ = ["app", "main"]
 
+INTERRUPTED = 130
+
 app = typer.Typer(
     name="t1",
     help="T1: reinforcement learning for terminal agents. Begin with `t1 doctor` and `t1 quickstart`.",
@@ -53,21 +55,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name="t1", standalone_mode=False)
-    except typer.TyperException as error:
-        return _complain(error.format_message(), error.exit_code)
-    except UserError as error:
-        return _complain(str(error), 2)
-    except InfrastructureError as error:
-        return _complain(f"{type(error).__name__}: {error}", 3)
-    except (KeyboardInterrupt, typer.Abort):
-        code = 130
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-            raise
-        return _complain(f"{error.filename or 'the disk'}: {error.strerror}", 2)
-    if code == 130:
-        return _complain("interrupted; a run that had begun goes on with `t1 train --resume RUN`", 130)
-    return code if isinstance(code, int) else 0
+    except BaseException as error:
+        return _answer(_first(error))
+    return _answer(KeyboardInterrupt()) if code == INTERRUPTED else int(code or 0)
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first leaf of an exception group: its siblings were cancelled because of it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _answer(error: BaseException) -> int:
+    """One line on stderr and the exit code; what is no mistake of a person or the infrastructure is raised again."""
+    match error:
+        case typer.TyperException():
+            return _complain(error.format_message(), error.exit_code)
+        case UserError():
+            return _complain(str(error), 2)
+        case InfrastructureError():
+            return _complain(f"{type(error).__name__}: {error}", 3)
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EROFS):
+            return _complain(f"{error.filename or 'the disk'}: {error.strerror}", 2)
+        case KeyboardInterrupt() | typer.Abort():
+            return _complain("interrupted; a run that had begun goes on with `t1 train --resume RUN`", INTERRUPTED)
+    raise error
 
 
 def _complain(message: str, code: int) -> int:

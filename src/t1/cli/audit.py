@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -21,5 +22,5 @@ def audit(
     from t1.training.offline_audit import audit_run
 
     report = audit_run(run)
-    typer.echo(report)
-    raise typer.Exit(0)
+    typer.echo(json.dumps(report.as_dict()) if as_json else report)
+    raise typer.Exit(report.exit_code)

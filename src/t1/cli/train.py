@@ -51,6 +51,9 @@ def reinforce(config: RunConfig, run: RunDir, show: ProgressDisplay) -> Path:
     done = 0 if latest is None else int(latest.name.rpartition("-")[2])
     # A run of several stages goes on from what its own SFT made.
     start = run.checkpoints / "sft" if (run.checkpoints / "sft").is_dir() else model_path(config)
+    made = run.path / "suite"
+    if not config.tasks.path and made.is_dir():
+        config = config.model_copy(update={"tasks": config.tasks.model_copy(update={"path": str(made)})})
     suite = open_suite(config, run, show)
     normalizer = normalizer_of(config, suite.train)
     run.pin("normalizer", normalizer)

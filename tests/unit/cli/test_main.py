@@ -101,12 +101,13 @@ def test_every_kind_of_error_has_its_exit_code_and_one_line():
 import errno, sys
 from pathlib import Path
 from t1.cli import app, main
-from t1.errors import SandboxUnavailable, TaskError
+from t1.errors import SandboxUnavailable, SandboxVanished, TaskError
 
 ERRORS = {
     "user": TaskError(Path("t/task.toml"), "must be positive", "agent.timeout_sec"),
     "infrastructure": SandboxUnavailable("no user\\nnamespaces"),
     "interrupt": KeyboardInterrupt(),
+    "group": BaseExceptionGroup("several", [ExceptionGroup("inner", [SandboxVanished("gone")]), KeyboardInterrupt()]),
     "full": OSError(errno.ENOSPC, "No space left on device", "runs/x"),
 }
 
@@ -117,9 +118,10 @@ def fail(kind: str) -> None:
 print(*[main(["fail", kind]) for kind in ERRORS])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == ["2", "3", "130", "2"]
-    user, infrastructure, interrupt, full = done.stderr.splitlines()
+    assert done.stdout.split() == ["2", "3", "130", "3", "2"]
+    user, infrastructure, interrupt, group, full = done.stderr.splitlines()
     assert user == "t1: t/task.toml: agent.timeout_sec: must be positive"
     assert infrastructure == "t1: SandboxUnavailable: no user namespaces"
     assert "t1 train --resume" in interrupt
+    assert group == "t1: SandboxVanished: gone"
     assert full == "t1: runs/x: No space left on device"
