@@ -50,11 +50,9 @@ def quickstart(config: RunConfig, run: RunDir, show: ProgressDisplay) -> dict[st
 
 def open_suite(config: RunConfig, run: RunDir, show: ProgressDisplay) -> Suite:
     """The configured suite, or `shell-basics` generated into the run; pinned by digest."""
-    tasks = config.tasks
-    if tasks.path:
-        suite = read_suite(Path(tasks.path))
-    else:
-        suite = asyncio.run(_generate(config, run.path / "suite", show))
+    path = Path(config.tasks.path) if config.tasks.path else run.path / "suite"
+    # A kill while generating leaves no `suite`: it gets its name when the last task is proven.
+    suite = read_suite(path) if path.is_dir() else asyncio.run(_generate(config, path, show))
     run.pin("suite_digest", suite.digest)
     return suite
 

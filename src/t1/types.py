@@ -78,6 +78,19 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """One `[[steps]]` entry of a multi-step task: its own instruction and verifier, in the environment of the task."""
+
+    name: str
+    instruction: str
+    verifier: VerifierSpec
+    limits: Limits
+    solution: Path | None = None
+    min_reward: float | None = None
+    """Below this the steps that follow are not run."""
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One task directory in Harbor's format, read and checked."""
 
@@ -92,6 +105,8 @@ class Task:
     solution: Path | None = None
     """`solution/solve.sh` where the task ships one."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    """Of a multi-step task, in order; empty otherwise."""
 
     @property
     def num_assertions(self) -> int | None:

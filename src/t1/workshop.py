@@ -21,9 +21,10 @@ from t1.harness import ChatMLRenderer, DemonstrationHarness, TerminalHarness
 from t1.inference import TorchEngine, load_model
 from t1.protocols import Harness
 from t1.rollouts import Bounds, Collector, Lockstep, TaskStream, collect_all
-from t1.rollouts.collect import Scorer
+from t1.rollouts.collect import Scorer, TurnsCheck
 from t1.rollouts.sources import Progress
-from t1.routing import join
+from t1.routing import check_capture, join
+from t1.routing.replay import routers
 from t1.sandboxes import NamespaceProvider
 from t1.types import Rollout, RolloutId, Task, Turn
 from t1.verification import PristineVerifier, score
@@ -39,6 +40,10 @@ class Workshop:
         self.normalizer = normalizer
         model = load_model(model_path, dtype=getattr(torch, config.model.dtype))
         self.num_experts: int | None = getattr(model.config, "num_experts", None)
+        self._check_turns: TurnsCheck | None = None
+        if num_layers := len(routers(model)):
+            assert self.num_experts is not None
+            self._check_turns = capture_check(num_layers, self.num_experts, model.config.num_experts_per_tok)
         self.vocab_size = int(model.config.vocab_size)
         self.provider = NamespaceProvider(root=Path(config.sandboxes.root) if config.sandboxes.root else None)
         self.verifier = PristineVerifier(self.provider)
@@ -67,14 +72,14 @@ class Workshop:
         await self.provider.close()
 
     def collector(self, harness: Harness | None = None) -> Collector:
-        """A collector with the run's reward."""
+        """A collector with the run's reward; another harness than the policy's has no routes to check."""
         return Collector(
             harness=harness or self.harness,
             provider=self.provider,
             verifier=self.verifier,
             sampler=self.engine,
             scorer=self._scorer(),
-            check_turns=check_turns,
+            check_turns=self._check_turns if harness is None else None,
             bounds=Bounds(max_attempts=self.config.rollouts.max_attempts),
         )
 
@@ -135,10 +140,23 @@ def draw_seed(*entropy: int) -> int:
     return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 
-def check_turns(rollout: RolloutId, turns: tuple[Turn, ...]) -> None:
-    """Refuse a capture that breaks the routing contract before anything is trained (raises RoutingError)."""
-    if turns and turns[0].routing is not None:
-        join(turns)
+def capture_check(num_layers: int, num_experts: int, top_k: int) -> TurnsCheck:
+    """Refuses (RoutingError) an episode whose captures break the contract of design law 4, before it is verified."""
+
+    def check(rollout: RolloutId, turns: tuple[Turn, ...]) -> None:
+        if not turns:
+            return
+        tokens = np.concatenate([turns[-1].prompt, turns[-1].completion])[:-1]
+        check_capture(
+            join(turns),
+            num_rows=len(tokens),
+            num_experts=num_experts,
+            top_k=top_k,
+            num_layers=num_layers,
+            tokens=tokens,
+        )
+
+    return check
 
 
 def model_path(config: RunConfig) -> Path:

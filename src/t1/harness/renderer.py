@@ -23,14 +23,13 @@ class ChatMLRenderer:
     """ChatML (`<|im_start|>role\\ncontent<|im_end|>\\n`), the frame of the Qwen family."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        missing = [token for token in (START, END) if tokenizer.token_to_id(token) is None]
-        if missing:
-            raise CheckpointError(f"tokenizer: ChatML needs the special tokens {missing}, which it does not have")
+        start, end = tokenizer.token_to_id(START), tokenizer.token_to_id(END)
+        if start is None or end is None:
+            raise CheckpointError(f"tokenizer: ChatML needs the special tokens {START} and {END}")
         # A control token spelled out in a file, a file name or a command's output must stay text.
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
-        self._start = int(tokenizer.token_to_id(START))
-        self._end = int(tokenizer.token_to_id(END))
+        self._start, self._end = start, end
         self._newline = [int(i) for i in self.encode("\n")]
         self._generation = [self._start, *map(int, self.encode("assistant\n"))]
 

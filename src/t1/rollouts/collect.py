@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeVar
 
 from t1.errors import InfrastructureError, SandboxTimeout, SandboxUnavailable
 from t1.protocols import Harness, Sampler, Sandbox, SandboxProvider, Verifier
@@ -30,6 +30,8 @@ from t1.types import (
     Turn,
     Verdict,
 )
+
+T = TypeVar("T")
 
 Scorer = Callable[[Verdict], tuple[float, RewardSource]]
 """Verdict to (reward, where it came from)."""
@@ -123,7 +125,7 @@ class Collector:
         self.pending[rollout] = (stage, time.monotonic())
 
     @asynccontextmanager
-    async def _sandbox(self, task: Task) -> Any:
+    async def _sandbox(self, task: Task) -> AsyncIterator[Sandbox]:
         sandbox = await _bounded(self._provider.open(task), self._bounds.open_s, "opening a sandbox")
         try:
             yield sandbox
@@ -131,7 +133,7 @@ class Collector:
             await _bounded(asyncio.shield(sandbox.close()), self._bounds.close_s, "closing a sandbox")
 
     @asynccontextmanager
-    async def _session(self, session: str) -> Any:
+    async def _session(self, session: str) -> AsyncIterator[None]:
         try:
             yield
         finally:
@@ -142,7 +144,7 @@ class Collector:
         return await _bounded(self._verifier.verify(task, sandbox), bound, "verifying")
 
 
-async def _bounded(awaitable: Any, seconds: float, what: str) -> Any:
+async def _bounded(awaitable: Awaitable[T], seconds: float, what: str) -> T:
     """Await with a bound; a miss is an infrastructure failure that names what was waited for."""
     try:
         async with asyncio.timeout(seconds):
