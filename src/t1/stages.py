@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from t1.config import RunConfig
 from t1.errors import RunError
@@ -78,7 +77,7 @@ class Stages:
     def finetune(self, start: Path, demonstrations: Sequence[Trajectory]) -> Path:
         """SFT from the checkpoint `start`; returns the new checkpoint, whose weights the engine has afterwards."""
         config = self.shop.config.sft
-        trainer = SFTTrainer(load_model(start, dtype=torch.float32), config)
+        trainer = SFTTrainer(load_model(start), config)
         self.show.stage("sft", total=config.steps)
         for step, batch in enumerate(epochs(demonstrations, config.batch_size, config.steps, config.seed)):
             stats = trainer.step(batch)
@@ -96,10 +95,10 @@ class Stages:
         `deadline` (time.monotonic seconds) ends the stage early, at a step's end; the report says how far it came.
         """
         config = self.shop.config
-        policy = load_model(start, dtype=torch.float32)
+        policy = load_model(start)
         trainer = PPOTrainer(
             policy,
-            Critic(policy),
+            Critic.from_policy(policy),
             config.ppo,
             temperature=config.harness.sampling.temperature,
             normalizer=self.shop.normalizer,

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import torch
 
 from t1.base import base_path
 from t1.config import RunConfig
@@ -38,7 +37,7 @@ class Workshop:
         self.renderer = ChatMLRenderer.from_pretrained(model_path)
         self.runner = asyncio.Runner()
         self.normalizer = normalizer
-        model = load_model(model_path, dtype=getattr(torch, config.model.dtype))
+        model = load_model(model_path, dtype=config.model.dtype)
         self.num_experts: int | None = getattr(model.config, "num_experts", None)
         self._check_turns: TurnsCheck | None = None
         if num_layers := len(routers(model)):

@@ -9,7 +9,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
@@ -24,7 +24,7 @@ EXPERTS = "grouped_mm"
 def load_model(
     source: Path | str | PreTrainedConfig,
     *,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | Literal["float32", "bfloat16"] = torch.float32,
     attn_implementation: str = "sdpa",
     experts_implementation: str | None = None,
 ) -> PreTrainedModel:
@@ -33,6 +33,7 @@ def load_model(
     `experts_implementation` None takes `grouped_mm` for a Mixture-of-Experts model. Raises CheckpointError.
     """
     loader: Any = AutoModelForCausalLM
+    dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     kernels = {"attn_implementation": attn_implementation, "experts_implementation": experts_implementation or EXPERTS}
     if isinstance(source, PreTrainedConfig):
         model: PreTrainedModel = loader.from_config(copy.deepcopy(source), dtype=dtype, **kernels)

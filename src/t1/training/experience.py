@@ -67,7 +67,7 @@ def prepare(
         segments = assemble(
             rollout.id, rollout.turns, boundary_ids=boundary_ids, decode=decode, on_residual=on_residual
         )
-        report = audit(rollout, segments, vocab_size=vocab_size, num_experts=num_experts)
+        report = audit(rollout, segments, vocab_size=vocab_size, num_experts=num_experts, decode=decode)
         findings += report.findings
         counters.update(report.counters)
         if errors := {f.rule for f in report.findings if f.severity is Severity.ERROR}:
