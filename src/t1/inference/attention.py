@@ -47,8 +47,10 @@ class SlotRun:
     """Where the D tokens stand in the flat sequence."""
     rows: Tensor | None
     """int64[D] place of each token in the run; None when no slot is idle (D = B)."""
-    mask: Tensor
-    """[B, 1, 1, longest] 0 where a row has a key, −inf after its end."""
+    longest: int
+    """Keys of the longest row."""
+    mask: Tensor | None
+    """[B, 1, 1, longest] 0 where a row has a key, −inf after its end; None when all rows are equally long."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,16 +144,18 @@ def _run(spans: Sequence[Span], offset: int, device: torch.device, dtype: torch.
     lengths = [1] * num_slots
     for span in spans:
         lengths[span.slot - first] = span.stop
-    columns = torch.arange(max(lengths), device=device)
-    hidden = columns >= torch.tensor(lengths, device=device).unsqueeze(1)  # [B, longest]
-    mask = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))
+    longest, mask = max(lengths), None
+    if min(lengths) < longest:
+        hidden = torch.arange(longest, device=device) >= torch.tensor(lengths, device=device).unsqueeze(1)
+        mask = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))[:, None, None]
     dense = num_slots == len(spans)
     return SlotRun(
         first=first,
         num_slots=num_slots,
         tokens=slice(offset, offset + len(spans)),
         rows=None if dense else torch.tensor([span.slot - first for span in spans], device=device),
-        mask=mask[:, None, None, :],
+        longest=longest,
+        mask=mask,
     )
 
 
@@ -192,11 +196,11 @@ def _attend_run(run: SlotRun, query: Tensor, keys: Tensor, values: Tensor, scali
     mine = query[0, :, run.tokens].transpose(0, 1)  # [D, heads, head_dim]
     if run.rows is not None:
         mine = mine.new_zeros(run.num_slots, *mine.shape[1:]).index_copy_(0, run.rows, mine)
-    where, longest = slice(run.first, run.first + run.num_slots), run.mask.shape[3]
+    where = slice(run.first, run.first + run.num_slots)
     answer = F.scaled_dot_product_attention(
         mine.reshape(run.num_slots, keys.shape[1], -1, mine.shape[2]),
-        keys[where, :, :longest],
-        values[where, :, :longest],
+        keys[where, :, : run.longest],
+        values[where, :, : run.longest],
         attn_mask=run.mask,
         scale=scaling,
     ).reshape(run.num_slots, -1, values.shape[3])

@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from t1.errors import ConfigError, EngineError, EngineUnavailable
 from t1.inference.attention import ATTENTION, KVStore, Span, lay_out
+from t1.inference.experts import use_experts_of_engine
 from t1.inference.routes import RouteRecorder
 from t1.inference.sampling import Draws, draw, uniforms
 from t1.inference.sessions import Slot, SlotTable
@@ -61,14 +62,16 @@ class EngineCore:
     ) -> None:
         _check_supported(model, max_context)
         self.model = model
+        self.recorder = RouteRecorder(model)
         self.model.train(False)
         self.model.requires_grad_(False)
         self.model.set_attn_implementation(ATTENTION)
+        if self.recorder.num_layers:
+            use_experts_of_engine(model)
         self.version = version
         self.max_context = max_context
         self.max_step_tokens = max_step_tokens
         self.device = model.device
-        self.recorder = RouteRecorder(model)
         self.table = SlotTable(
             max_rows, num_layers=self.recorder.num_layers, top_k=self.recorder.top_k, dtype=self.recorder.dtype
         )
