@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from t1.config import RunConfig
-from t1.errors import RunError
+from t1.errors import InfrastructureError, RunError
 from t1.inference import load_model
 from t1.loop import train
 from t1.progress import ProgressDisplay
@@ -116,13 +116,21 @@ class Stages:
         )
         train(
             source=source,
-            prepare=self._prepare,
+            prepare=self._trainable,
             trainer=trainer,
             publish=self.shop.publish,
             record=recorder,
             steps=until(deadline, range(first, last)),
         )
         return recorder.checkpoint()
+
+    def _trainable(self, rollouts: Sequence[Rollout]) -> Experience:
+        """What a PPO step trains on; a step with nothing left stops the run with the reasons."""
+        experience = self._prepare(rollouts)
+        if not experience.rollouts:
+            reasons = ", ".join(f"{count} × {reason}" for reason, count in experience.dropped.items())
+            raise InfrastructureError(f"no rollout of this step can be trained on: {reasons}")
+        return experience
 
     def _prepare(self, rollouts: Sequence[Rollout]) -> Experience:
         renderer = self.shop.renderer

@@ -6,6 +6,7 @@ The commands and the quickstart share it. Config stops here: below, every part a
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 from t1.base import base_path
 from t1.config import RunConfig
 from t1.harness import ChatMLRenderer, DemonstrationHarness, TerminalHarness
-from t1.inference import TorchEngine, load_model
+from t1.inference import TorchEngine, load_model, use_threads
 from t1.protocols import Harness
 from t1.rollouts import Bounds, Collector, Lockstep, TaskStream, collect_all
 from t1.rollouts.collect import Scorer, TurnsCheck
@@ -37,6 +38,9 @@ class Workshop:
         self.renderer = ChatMLRenderer.from_pretrained(model_path)
         self.runner = asyncio.Runner()
         self.normalizer = normalizer
+        # Training has the machine for itself; while the engine decodes, the sandboxes need a core.
+        threads = config.run.threads or min(2, len(os.sched_getaffinity(0)))
+        use_threads(threads)
         model = load_model(model_path, dtype=config.model.dtype)
         self.num_experts: int | None = getattr(model.config, "num_experts", None)
         self._check_turns: TurnsCheck | None = None
@@ -52,6 +56,7 @@ class Workshop:
             max_rows=config.rollouts.max_concurrent,
             version=version,
             seed=config.run.seed,
+            num_threads=max(1, threads - 1),
         )
         self.harness = TerminalHarness(self.renderer, config.harness)
 

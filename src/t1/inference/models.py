@@ -28,8 +28,8 @@ def load_model(
 ) -> PreTrainedModel:
     """A model from a local checkpoint, or with fresh random weights from a config; in evaluation mode.
 
-    `experts_implementation` None leaves the choice to transformers, which is `grouped_mm` where it can run: measured the
-    fastest from two tokens on, forward and backward, on the CPU too. Raises CheckpointError.
+    `experts_implementation` None leaves the choice to transformers, which is `grouped_mm` where it can run: the fastest
+    by measurement from two tokens on, forward and backward, on the CPU too. Raises CheckpointError.
     """
     loader: Any = AutoModelForCausalLM
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
@@ -49,6 +49,14 @@ def load_model(
             raise CheckpointError(f"{path}: {error}") from error
     model.train(False)
     return model
+
+
+def use_threads(num_threads: int) -> None:
+    """Set the threads of torch's operators for the calling thread, and for threads that begin to use torch later.
+
+    On purpose, always: two busy processes with two threads each slow one another down tenfold and more.
+    """
+    torch.set_num_threads(num_threads)
 
 
 @contextmanager
