@@ -1,8 +1,8 @@
 """Replays recorded routes in a forward and backward pass, and records the routes that a model takes by itself.
 
 In a replayed forward the router's *selection* is the recorded row; the weights of the selected experts are gathered
-from the live router, so that gradients reach it. Rows are addressed by (layer, position): a hook per layer reads its own
-[N, K] ids, any number of times, which keeps activation checkpointing safe as long as the context is open around
+from the live router, so that gradients reach it. Rows are addressed by (layer, position): a hook per layer reads its
+own [N, K] ids, any number of times, which keeps activation checkpointing safe as long as the context is open around
 forward *and* backward. Boundary: a model and a tensor of ids; the rules for captures are in `capture.py`.
 """
 
