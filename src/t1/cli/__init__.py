@@ -51,13 +51,19 @@ app.command()(doctor)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. Mistakes are one line on stderr, never a traceback."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        # `kill` cleans up as Ctrl-C does, through whichever handler of Ctrl-C is in force (asyncio has its own).
-        signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+        signal.signal(signal.SIGTERM, _interrupt)
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name="t1", standalone_mode=False)
     except BaseException as error:
         return _answer(_first(error))
     return _answer(KeyboardInterrupt()) if code == INTERRUPTED else int(code or 0)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """`kill` cleans up as Ctrl-C does, through whichever handler of Ctrl-C is in force (asyncio has its own)."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.raise_signal(signal.SIGINT)
 
 
 def _first(error: BaseException) -> BaseException:

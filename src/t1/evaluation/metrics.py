@@ -80,7 +80,8 @@ def wilson(rate: float, n: int, z: float = Z95) -> tuple[float, float]:
     center = rate + z * z / (2 * n)
     spread = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
-    return (max(0.0, (center - spread) / scale), min(1.0, (center + spread) / scale))
+    # The ends are exact where the rate is: rounding must not leave 5e-17 there.
+    return (0.0 if rate == 0 else (center - spread) / scale, 1.0 if rate == 1 else (center + spread) / scale)
 
 
 def evaluate(rollouts: Sequence[Rollout]) -> StageResult:

@@ -125,3 +125,26 @@ print(*[main(["fail", kind]) for kind in ERRORS])
     assert "t1 train --resume" in interrupt
     assert group == "t1: SandboxVanished: gone"
     assert full == "t1: runs/x: No space left on device"
+
+
+@pytest.mark.parametrize("ignores_interrupts", [False, True])
+def test_a_kill_is_an_interrupt_even_for_a_job_in_the_background(ignores_interrupts):
+    script = f"""
+import os, signal, time
+from t1.cli import app, main
+
+if {ignores_interrupts}:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+@app.command()
+def wait() -> None:
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+    finally:
+        print("cleaned up")
+
+raise SystemExit(main(["wait"]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stdout) == (130, "cleaned up\n")
