@@ -66,6 +66,7 @@ def curve(steps: Sequence[float], values: Sequence[float], name: str, *, color: 
     )
     axes.grid(axis="y")
     axes.locator_params(nbins=4)
+    axes.locator_params(axis="x", nbins=4, integer=True)
     axes.margins(x=0.02, y=0.15)
     return _svg(figure, name)
 
