@@ -61,6 +61,8 @@ class EngineCore:
         self, model: PreTrainedModel, *, max_context: int, max_rows: int, version: int, max_step_tokens: int
     ) -> None:
         _check_supported(model, max_context)
+        if max_context < 2 or max_rows < 1 or max_step_tokens < 2:
+            raise ValueError(f"engine: no room to work in: {max_context=}, {max_rows=}, {max_step_tokens=}")
         self.model = model
         self.recorder = RouteRecorder(model)
         self.model.train(False)
@@ -130,6 +132,7 @@ class EngineCore:
         spans = self._plan()
         if not spans:
             return
+        self._reserve(max(self.table.slots[index].known for index in self.running) + 1)
         ready = [i for i, span in enumerate(spans) if span.stop == self.table.slots[span.slot].known]
         with torch.inference_mode():
             logits = self._forward(spans, ready)
@@ -138,7 +141,7 @@ class EngineCore:
 
     def _admit(self) -> None:
         """Give slots to waiting requests, in order; those whose session is at home first, so that it is not evicted."""
-        if not self.waiting:
+        if not self.waiting or len(self.running) == len(self.table.slots):
             return
         queue, now = list(self.waiting), time.perf_counter()
         at_home = [r for r in queue if self.table.find(r.session) is not None]
@@ -146,7 +149,7 @@ class EngineCore:
             if (slot := self.table.claim(request.session)) is None:
                 continue
             self.waiting.remove(request)
-            self._reserve(len(request.prompt) + request.params.max_tokens)
+            self._reserve(len(request.prompt) + 1)
             request.slot, request.admitted = slot, now
             request.cached = self.table.write(slot, request.prompt)
             self.running[slot.index] = request
@@ -154,10 +157,10 @@ class EngineCore:
     def _reserve(self, num_tokens: int) -> None:
         """Grow the slots, by doubling, to hold a session of `num_tokens`."""
         capacity = max(self.table.capacity, MIN_CAPACITY)
-        while capacity < min(num_tokens, self.max_context):
+        while capacity < num_tokens:
             capacity *= 2
-        self.table.reserve(min(capacity, self.max_context))
-        self.store.reserve(min(capacity, self.max_context))
+        self.table.reserve(capacity)
+        self.store.reserve(capacity)
 
     def _plan(self) -> list[Span]:
         """What to feed: one token of each decoding row in order of slot, then prompts within the step's budget."""

@@ -7,6 +7,7 @@ Boundary: threads and futures; what a step does is in `core.py`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import threading
 from collections import deque
@@ -82,9 +83,9 @@ class TorchEngine:
         self._command(lambda: self._core.submit(request))
         try:
             return await future
-        except asyncio.CancelledError:
-            self._command(lambda: self._core.cancel(request), must=False)
-            raise
+        finally:
+            if future.cancelled() or not future.done():  # nobody waits any more
+                self._command(lambda: self._core.cancel(request), must=False)
 
     async def close_session(self, session: str) -> None:
         """Forget the session's cache (when its request ends, if one runs). Unknown sessions are fine."""
@@ -152,7 +153,8 @@ class TorchEngine:
             with self._wake:
                 self._closed = f"the engine broke: {type(error).__name__}: {error}"
         while self._commands:  # their callers wait too
-            self._commands.popleft()()
+            with contextlib.suppress(Exception):
+                self._commands.popleft()()
         self._core.fail(self._closed or "the engine is closed")
 
     def _obey(self) -> bool:
@@ -160,12 +162,10 @@ class TorchEngine:
         with self._wake:
             while not (self._commands or self._core.has_work or self._closed):
                 self._wake.wait()
-            commands, self._commands = self._commands, deque()
             if self._closed:
-                self._commands = commands
                 return False
-        for command in commands:
-            command()
+        while self._commands:  # one by one: if one breaks the engine, the others still find their callers
+            self._commands.popleft()()
         return True
 
 
@@ -180,5 +180,5 @@ def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], result
         else:
             future.set_result(result)
 
-    if not loop.is_closed():
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
         loop.call_soon_threadsafe(complete)

@@ -16,6 +16,7 @@ from t1.inference import TorchEngine, load_model
 from t1.inference.core import EngineCore, Request
 from t1.routing import disagreement, join
 from t1.routing.replay import replaying
+from t1.training.attention import attend_within_segments
 from t1.types import Sample, SamplingParams, Turn
 
 from .conftest import DENSE, MAX_CONTEXT, MOE, OpenEngine, dense_model, full_forward, moe_model, random_prompt
@@ -296,6 +297,59 @@ async def test_captured_rows_replayed_in_a_plain_forward_give_the_sampled_logpro
         logprobs = model(input_ids=tokens[None, :-1], use_cache=False).logits[0].log_softmax(-1)
     replayed = logprobs[29:].gather(1, tokens[30:, None])[:, 0].numpy()
     assert np.abs(replayed - sample.logprobs).max() < 1e-4
+
+
+async def test_captured_rows_replayed_in_a_packed_training_forward_give_the_sampled_logprobs(
+    open_engine: OpenEngine,
+) -> None:
+    engine, model = open_engine(moe_model()), moe_model()
+    prompts = [random_prompt(i, 4 + 6 * i) for i in range(5)]
+    samples = await asyncio.gather(*(engine.sample(p, PARAMS, session=str(i)) for i, p in enumerate(prompts)))
+    streams = [torch.from_numpy(np.concatenate([s.prompt, s.completion])).long() for s in samples]
+    attend_within_segments(model)
+    with torch.no_grad(), replaying(model, torch.from_numpy(np.concatenate([s.routing for s in samples]))):
+        logits = model(
+            input_ids=torch.cat([stream[:-1] for stream in streams])[None],
+            position_ids=torch.cat([torch.arange(len(stream) - 1) for stream in streams])[None],
+            use_cache=False,
+            segment_lengths=tuple(len(stream) - 1 for stream in streams),
+        ).logits[0]
+    parts = torch.split(logits.log_softmax(-1), [len(stream) - 1 for stream in streams])
+    for sample, stream, part in zip(samples, streams, parts, strict=True):
+        start = len(sample.prompt)
+        replayed = part[start - 1 :].gather(1, stream[start:, None])[:, 0].numpy()
+        assert np.abs(replayed - sample.logprobs).max() < 1e-4
+
+
+async def test_a_command_that_breaks_the_engine_leaves_nobody_waiting(open_engine: OpenEngine) -> None:
+    engine = open_engine(moe_model())
+    broken = {name: object() for name in moe_model().state_dict()}
+    results = await asyncio.gather(
+        engine.publish(broken, 1), engine.sample(random_prompt(0, 5), PARAMS, session="a"), return_exceptions=True
+    )
+    assert all(isinstance(result, EngineUnavailable) for result in results)
+    assert "AttributeError" in str(results[1])
+
+
+async def test_an_event_loop_that_is_gone_does_not_break_the_engine_for_others(open_engine: OpenEngine) -> None:
+    engine = open_engine(moe_model(), max_context=1000)
+
+    def abandon() -> None:
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(engine.sample(random_prompt(0, 5), SamplingParams(max_tokens=60), session="a"))
+        loop.run_until_complete(asyncio.sleep(0.01))
+        loop.close()
+        task.get_coro().close()
+
+    await asyncio.to_thread(abandon)
+    for seed in range(3):
+        assert_agrees(moe_model(), await engine.sample(random_prompt(seed, 5), PARAMS, session="b"))
+
+
+@pytest.mark.parametrize("settings", [{"max_rows": 0}, {"max_step_tokens": 1}, {"max_context": 1}])
+def test_an_engine_without_room_is_refused(settings: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="no room to work in"):
+        TorchEngine(moe_model(), **{"max_context": MAX_CONTEXT, **settings})
 
 
 @pytest.mark.parametrize(
