@@ -10,7 +10,7 @@ T1Error
 │   ├── SandboxError
 │   │   ├── SandboxUnavailable    this host or provider cannot open sandboxes at all (not retried)
 │   │   ├── SandboxVanished       an open sandbox is gone
-│   │   └── SandboxTimeout        open, stop or close took longer than its bound
+│   │   └── SandboxTimeout        open, run, stop or close took longer than its bound
 │   ├── EngineError
 │   │   ├── EngineUnavailable
 │   │   ├── EngineTimeout
@@ -70,7 +70,7 @@ class SandboxVanished(SandboxError):
 
 
 class SandboxTimeout(SandboxError):
-    """A sandbox did not open, stop or close within its bound."""
+    """A sandbox did not open, run, stop or close within its bound."""
 
 
 class EngineError(InfrastructureError):

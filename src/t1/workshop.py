@@ -72,8 +72,10 @@ class Workshop:
             self.runner.close()
 
     async def _close(self) -> None:
-        await self.engine.aclose()
-        await self.provider.close()
+        try:
+            await self.engine.aclose()
+        finally:
+            await self.provider.close()
 
     def collector(self, harness: Harness | None = None) -> Collector:
         """A collector with the run's reward; another harness than the policy's has no routes to check."""
@@ -136,6 +138,7 @@ class Workshop:
             max_concurrent=rollouts.max_concurrent,
             seed=self.config.run.seed,
             progress=progress,
+            watchdog_s=rollouts.watchdog_s,
         )
 
 

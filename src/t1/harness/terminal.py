@@ -70,10 +70,13 @@ class TerminalHarness:
         routing_start = 0
         while (stop := self._limit(turns, prompt, sampler, deadline)) is None:
             params = self._params(turns, seed)
+            bound = asyncio.timeout(deadline - time.monotonic())
             try:
-                async with asyncio.timeout(deadline - time.monotonic()):
+                async with bound:
                     sample = await sampler.sample(prompt, params, session=session, routing_start=routing_start)
             except TimeoutError:
+                if not bound.expired():
+                    raise  # the sampler's own, not the task's limit
                 # The reply, if one comes, was never seen by anyone: it is not part of the episode (case T8).
                 return Episode(tuple(turns), StopReason.TIME_LIMIT)
             turn, submitted = await self._act(sample, prompt, sandbox, deadline)

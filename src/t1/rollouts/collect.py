@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from t1.errors import InfrastructureError, SandboxTimeout, SandboxUnavailable
+from t1.errors import EngineTimeout, InfrastructureError, SandboxTimeout, SandboxUnavailable, VerifierError
 from t1.protocols import Harness, Sampler, Sandbox, SandboxProvider, Verifier
 from t1.types import (
     Episode,
@@ -45,8 +45,13 @@ class Bounds:
 
     max_attempts: int = 3
     open_s: float = 60.0
+    """Beyond the time that the task's environment may take to build."""
+    run_s: float = 60.0
+    """Beyond the time that the task gives the agent."""
+    verify_s: float = 60.0
+    """Beyond the time that the task gives its verifier."""
     close_s: float = 30.0
-    verify_slack_s: float = 60.0
+    """For a session and for a sandbox."""
 
 
 class Collector:
@@ -97,7 +102,7 @@ class Collector:
             async with self._sandbox(task) as sandbox:
                 self._enter(rollout, "run")
                 async with self._session(session):
-                    episode = await self._harness.run(task, sandbox, self._sampler, session=session, seed=seed)
+                    episode = await self._run(task, sandbox, session, seed)
                 if self._check_turns is not None:
                     self._check_turns(rollout, episode.turns)
                 self._enter(rollout, "verify")
@@ -126,28 +131,44 @@ class Collector:
 
     @asynccontextmanager
     async def _sandbox(self, task: Task) -> AsyncIterator[Sandbox]:
-        sandbox = await _bounded(self._provider.open(task), self._bounds.open_s, "opening a sandbox")
+        bound = task.environment.build_timeout_s + self._bounds.open_s
+        sandbox = await _bounded(self._provider.open(task), bound, SandboxTimeout, "opening a sandbox")
         try:
             yield sandbox
         finally:
-            await _bounded(asyncio.shield(sandbox.close()), self._bounds.close_s, "closing a sandbox")
+            await self._settle(asyncio.shield(sandbox.close()), SandboxTimeout, "closing a sandbox")
 
     @asynccontextmanager
     async def _session(self, session: str) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            await self._sampler.close_session(session)
+            await self._settle(self._sampler.close_session(session), EngineTimeout, "closing a session")
+
+    async def _run(self, task: Task, sandbox: Sandbox, session: str, seed: int | None) -> Episode:
+        running = self._harness.run(task, sandbox, self._sampler, session=session, seed=seed)
+        bound = task.limits.agent_timeout_s + self._bounds.run_s
+        return await _bounded(running, bound, SandboxTimeout, "running the agent")
 
     async def _verify(self, task: Task, sandbox: Sandbox) -> Verdict:
-        bound = task.verifier.timeout_s + self._bounds.verify_slack_s
-        return await _bounded(self._verifier.verify(task, sandbox), bound, "verifying")
+        bound = task.verifier.timeout_s + self._bounds.verify_s
+        return await _bounded(self._verifier.verify(task, sandbox), bound, VerifierError, "verifying")
+
+    async def _settle(self, closing: Awaitable[None], miss: type[InfrastructureError], what: str) -> None:
+        """Close something. A failure to is counted and changes nothing else: neither a score nor a cancellation."""
+        try:
+            await _bounded(closing, self._bounds.close_s, miss, what)
+        except InfrastructureError as error:
+            self.failures[type(error).__name__] += 1
 
 
-async def _bounded(awaitable: Awaitable[T], seconds: float, what: str) -> T:
-    """Await with a bound; a miss is an infrastructure failure that names what was waited for."""
+async def _bounded(awaitable: Awaitable[T], seconds: float, miss: type[InfrastructureError], what: str) -> T:
+    """Await with a bound; passing it raises `miss`, which names what was waited for."""
+    bound = asyncio.timeout(seconds)
     try:
-        async with asyncio.timeout(seconds):
+        async with bound:
             return await awaitable
     except TimeoutError as error:
-        raise SandboxTimeout(f"{what} took longer than {seconds:.0f} s") from error
+        if not bound.expired():
+            raise  # a time-out of its own, from within
+        raise miss(f"{what} took longer than {seconds:g} s") from error

@@ -109,6 +109,7 @@ class Lockstep:
         max_concurrent: int,
         seed: int,
         progress: Progress | None = None,
+        watchdog_s: float = 300.0,
     ) -> None:
         self._collector = collector
         self._tasks = tasks
@@ -118,6 +119,7 @@ class Lockstep:
         self._max_concurrent = max_concurrent
         self._seed = seed
         self._progress = progress
+        self._watchdog_s = watchdog_s
 
     def next(self, step: int) -> Sequence[Rollout]:
         """The rollouts of `step`: `num_tasks` × `group_size`, failures included."""
@@ -127,7 +129,13 @@ class Lockstep:
                 seed = int(np.random.SeedSequence([self._seed, step, index, member]).generate_state(1)[0])
                 launches.append((task, RolloutId(task.id, step * self._num_tasks + index, member), seed))
         return self._runner.run(
-            collect_all(self._collector, launches, max_concurrent=self._max_concurrent, progress=self._progress)
+            collect_all(
+                self._collector,
+                launches,
+                max_concurrent=self._max_concurrent,
+                progress=self._progress,
+                watchdog_s=self._watchdog_s,
+            )
         )
 
     def close(self) -> None:

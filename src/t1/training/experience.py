@@ -1,7 +1,7 @@
 """Rollouts to experience: assemble each rollout into trajectories, audit them, keep what is sound.
 
-What is kept out is counted by reason and never hidden: infrastructure failures have no reward, a finding of severity
-error taints its whole rollout (half of an episode's credit would be wrong credit).
+What is kept out is counted by reason and never hidden: infrastructure failures have no reward, captures that do not
+join have no routing, a finding of severity error taints its whole rollout (half of an episode's credit would be wrong).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from t1.errors import RoutingError
 from t1.tito import assemble, audit
 from t1.types import Finding, IntArray, Rollout, Severity, Trajectory
 
@@ -64,9 +65,14 @@ def prepare(
         if not rollout.turns:
             dropped["no turns"] += 1
             continue
-        segments = assemble(
-            rollout.id, rollout.turns, boundary_ids=boundary_ids, decode=decode, on_residual=on_residual
-        )
+        try:
+            segments = assemble(
+                rollout.id, rollout.turns, boundary_ids=boundary_ids, decode=decode, on_residual=on_residual
+            )
+        except RoutingError as error:
+            findings.append(Finding("routing-join", Severity.ERROR, rollout.id, "rollout", str(error)))
+            dropped["assemble:RoutingError"] += 1
+            continue
         report = audit(rollout, segments, vocab_size=vocab_size, num_experts=num_experts, decode=decode)
         findings += report.findings
         counters.update(report.counters)
