@@ -21,6 +21,7 @@ from t1.stages import Stages, open_tracker
 from t1.tasks import Suite, read_suite
 from t1.tasks.shell_basics import generate
 from t1.tracking import read_metrics
+from t1.training.checkpoints import steps_done
 from t1.types import Rollout
 from t1.workshop import Workshop, model_path, normalizer_of
 
@@ -29,7 +30,10 @@ FINAL_EVALUATION_SHARE = 0.06
 
 
 def quickstart(config: RunConfig, run: RunDir, show: ProgressDisplay) -> dict[str, Any]:
-    """Run every stage into the new run directory `run`; returns the report that is also written there."""
+    """Run every stage into the run directory `run`; returns the report that is also written there.
+
+    Stages that an interrupted run had finished are read from it; PPO goes on from its latest checkpoint.
+    """
     started = time.monotonic()
     suite = open_suite(config, run, show)
     normalizer = normalizer_of(config, suite.train)
@@ -37,7 +41,8 @@ def quickstart(config: RunConfig, run: RunDir, show: ProgressDisplay) -> dict[st
     heldout = suite.heldout[: config.evaluation.num_tasks]
     base = model_path(config)
     rollouts: dict[str, list[Rollout]] = {}
-    with open_tracker(config, run) as tracker, Workshop(config, base, normalizer=normalizer) as shop:
+    done = steps_done(run.checkpoints / "rl")
+    with open_tracker(config, run, before_step=done) as tracker, Workshop(config, base, normalizer=normalizer) as shop:
         stages = Stages(shop, run, tracker, show)
         rollouts["base"] = stages.evaluate("base", heldout)
         demonstrations = stages.demonstrate(suite.train[: config.sft.num_demonstrations])
@@ -104,7 +109,7 @@ def report(
     write_report(
         run.path,
         result,
-        metrics=steps,
+        metrics=metrics,
         examples=pick_examples(rollouts, instructions),
         title=f"T1 · {run.path.name}",
     )

@@ -21,7 +21,7 @@ from t1.inference import load_model
 from t1.loop import train
 from t1.progress import ProgressDisplay
 from t1.protocols import Tracker
-from t1.rollouts.store import write_step
+from t1.rollouts.store import read_step, write_step
 from t1.rundir import RunDir
 from t1.tracking import JsonLinesTracker, TensorBoardTracker, Trackers
 from t1.training.checkpoints import checkpoint_path, latest_checkpoint, prune_checkpoints
@@ -45,7 +45,9 @@ class Stages:
     """Counters of the auditor over everything that was trained on."""
 
     def evaluate(self, name: str, tasks: Sequence[Task]) -> list[Rollout]:
-        """Roll the engine's policy out on held-out tasks and store everything."""
+        """Roll the engine's policy out on held-out tasks and store everything; a resumed run reads what it stored."""
+        if (stored := self._stored(f"eval-{name}")) is not None:
+            return stored[0]
         config = self.shop.config.evaluation
         total = len(tasks) * config.rollouts_per_task
         self.show.stage(f"evaluate {name}", total=total, unit="rollouts")
@@ -62,12 +64,13 @@ class Stages:
 
     def demonstrate(self, tasks: Sequence[Task]) -> list[Trajectory]:
         """Play the reference solutions; a demonstration that its own verifier does not accept is left out."""
+        if (stored := self._stored("demonstrations")) is not None:
+            return accepted(*stored)
         self.show.stage("demonstrations", total=len(tasks), unit="rollouts")
         rollouts = self.shop.demonstrate(tasks, progress=self.show.reached)
         experience = self._prepare(rollouts)
         write_step(self.run.rollouts / "demonstrations.parquet", rollouts, experience.flat)
-        pairs = zip(experience.rollouts, experience.trajectories, strict=True)
-        kept = [t for rollout, segments in pairs if rollout.outcome.solved for t in segments]
+        kept = accepted(rollouts, experience.flat)
         if not kept:
             raise RunError("no demonstration was accepted by its verifier: check the suite with `t1 tasks check`")
         if len(kept) < len(rollouts):
@@ -76,17 +79,19 @@ class Stages:
 
     def finetune(self, start: Path, demonstrations: Sequence[Trajectory]) -> Path:
         """SFT from the checkpoint `start`; returns the new checkpoint, whose weights the engine has afterwards."""
-        config = self.shop.config.sft
-        trainer = SFTTrainer(load_model(start), config)
+        config, path = self.shop.config.sft, self.run.checkpoints / "sft"
+        trainer = SFTTrainer(load_model(path if path.is_dir() else start), config)
+        if path.is_dir():  # finished before this run was resumed
+            self.shop.publish(trainer.weights(), 0)
+            return path
         self.show.stage("sft", total=config.steps)
         for step, batch in enumerate(epochs(demonstrations, config.batch_size, config.steps, config.seed)):
             stats = trainer.step(batch)
             rate = stats["num_tokens"] / stats["update_s"]
             self.tracker.log({"stage": "sft", "step": step, **stats, "tokens_per_s": rate})
             self.show.advance(1, {"loss": stats["loss"], "tokens_per_s": rate})
-        path = self.run.checkpoints / "sft"
         trainer.save(path, tokenizer_from=start)
-        self.shop.publish({name: weight.detach() for name, weight in trainer.model.state_dict().items()}, 0)
+        self.shop.publish(trainer.weights(), 0)
         return path
 
     def reinforce(self, start: Path, tasks: Sequence[Task], *, deadline: float | None = None) -> Path:
@@ -123,6 +128,15 @@ class Stages:
             steps=until(deadline, range(first, last)),
         )
         return recorder.checkpoint()
+
+    def _stored(self, name: str) -> tuple[list[Rollout], list[Trajectory]] | None:
+        """What a stage of this run stored before it was resumed, if it got that far; audited again."""
+        path = self.run.rollouts / f"{name}.parquet"
+        if not path.is_file():
+            return None
+        rollouts, trajectories = read_step(path)
+        self._prepare(rollouts)
+        return rollouts, trajectories
 
     def _trainable(self, rollouts: Sequence[Rollout]) -> Experience:
         """What a PPO step trains on; a step with nothing left stops the run with the reasons."""
@@ -184,7 +198,7 @@ class Recorder:
         collect_s = wall_s - stats["score_s"] - stats["update_s"]
         metrics = summarize(rollouts, experience, collect_s=collect_s) | dict(stats)
         stages.tracker.log({"stage": "rl", "step": step, "version": step, "wall_s": wall_s, **metrics})
-        stages.show.advance(1, metrics)
+        stages.show.advance(1, metrics | {"collected": ""})
         if metrics["fallback_share"] > config.reward.max_fallback_share:
             stages.show.note(
                 f"step {step}: {metrics['fallback_share']:.1%} of the rewards fell back to the binary outcome: "
@@ -201,6 +215,12 @@ class Recorder:
             self._trainer.save(path, tokenizer_from=self._tokenizer_from)
             prune_checkpoints(self._folder, keep=self._stages.shop.config.run.keep_checkpoints)
         return path
+
+
+def accepted(rollouts: Sequence[Rollout], trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+    """The trajectories of those rollouts that solved their task."""
+    solved = {rollout.id for rollout in rollouts if rollout.outcome.solved}
+    return [trajectory for trajectory in trajectories if trajectory.rollout in solved]
 
 
 def summarize(rollouts: Sequence[Rollout], experience: Experience, *, collect_s: float | None = None) -> dict[str, Any]:

@@ -44,11 +44,10 @@ def reinforce(config: RunConfig, run: RunDir, show: ProgressDisplay) -> Path:
     """PPO in an open run, from its latest checkpoint where it has one."""
     from t1.quickstart import open_suite
     from t1.stages import Stages, open_tracker
-    from t1.training.checkpoints import latest_checkpoint
+    from t1.training.checkpoints import steps_done
     from t1.workshop import Workshop, model_path, normalizer_of
 
-    latest = latest_checkpoint(run.checkpoints / "rl")
-    done = 0 if latest is None else int(latest.name.rpartition("-")[2])
+    done = steps_done(run.checkpoints / "rl")
     # A run of several stages goes on from what its own SFT made.
     start = run.checkpoints / "sft" if (run.checkpoints / "sft").is_dir() else model_path(config)
     made = run.path / "suite"

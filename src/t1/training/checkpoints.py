@@ -148,6 +148,12 @@ def latest_checkpoint(root: Path) -> Path | None:
     return None
 
 
+def steps_done(root: Path) -> int:
+    """How many steps the newest checkpoint has behind it; 0 without one."""
+    latest = latest_checkpoint(root)
+    return 0 if latest is None else int(latest.name.rpartition("-")[2])
+
+
 def prune_checkpoints(root: Path, *, keep: int) -> None:
     """Remove all but the newest `keep` ≥ 1 checkpoints."""
     for path in checkpoints_in(root)[: -max(1, keep)]:

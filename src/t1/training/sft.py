@@ -7,8 +7,9 @@ demonstration, and the model routes it itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -77,3 +78,7 @@ class SFTTrainer:
         """Go on bit for bit where `save` was called. Raises CheckpointError, with nothing changed, if it cannot be."""
         progress = load_checkpoint(path, policy=self.model, optimizers={"policy": self.optimizer})
         self.num_steps = progress["num_steps"]
+
+    def weights(self) -> Mapping[str, Any]:
+        """The model's weights by name: live tensors, to be copied before the next step."""
+        return {name: weight.detach() for name, weight in self.model.state_dict().items()}
