@@ -83,13 +83,16 @@ class ReferencePolicy:
         return self._max_context
 
     async def sample(self, prompt: IntArray, params: SamplingParams, *, session: str, routing_start: int = 0) -> Sample:
-        """The next line, values that an earlier line showed filled in."""
+        """The next line, values that an earlier line showed filled in; cut where the policy's would be."""
         line = next(self._lines, None)
         text = write_action(None if line is None else inline(line, self._outputs), self._style)
-        ids = np.append(self._renderer.encode(text), self._renderer.stop_ids[0]).astype(np.int32)
+        whole = np.append(self._renderer.encode(text), self._renderer.stop_ids[0]).astype(np.int32)
+        ids = whole[: min(params.max_tokens, self._max_context - len(prompt))]
+        finish = FinishReason.STOP if len(ids) == len(whole) else FinishReason.LENGTH
         size = len(ids)
-        zeros = np.zeros(size, dtype=np.int32)
-        return Sample(prompt, ids, np.zeros(size, dtype=np.float32), zeros, FinishReason.STOP, None)
+        return Sample(
+            prompt, ids, np.zeros(size, dtype=np.float32), np.zeros(size, dtype=np.int32), finish, None, routing_start
+        )
 
     async def close_session(self, session: str) -> None:
         """Nothing is kept."""

@@ -1,4 +1,4 @@
-"""The renderer is append-only, agrees with the tokenizer's own template, and keeps spelled-out control tokens as text."""
+"""The renderer is append-only, agrees with the tokenizer's template, and keeps spelled-out control tokens as text."""
 
 from __future__ import annotations
 
