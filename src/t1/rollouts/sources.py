@@ -72,7 +72,7 @@ async def collect_all(
                 oldest, (stage, since) = min(collector.pending.items(), key=lambda item: item[1][1])
                 waited = time.monotonic() - since
                 raise InfrastructureError(
-                    f"no rollout completed for {watchdog_s:.0f} s; the oldest, {oldest}, is in stage "
+                    f"no rollout completed for {watchdog_s:g} s; the oldest, {oldest}, is in stage "
                     f"'{stage}' for {waited:.0f} s ({len(collector.pending)} pending)"
                 )
 
