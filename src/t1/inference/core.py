@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from t1.errors import ConfigError, EngineError, EngineUnavailable
 from t1.inference.attention import ATTENTION, KVStore, Span, lay_out
-from t1.inference.experts import use_experts_of_engine
+from t1.inference.kernels import speed_up
 from t1.inference.routes import RouteRecorder
 from t1.inference.sampling import Draws, draw, uniforms
 from t1.inference.sessions import Slot, SlotTable
@@ -68,12 +68,11 @@ class EngineCore:
         self.model.train(False)
         self.model.requires_grad_(False)
         self.model.set_attn_implementation(ATTENTION)
-        if self.recorder.num_layers:
-            use_experts_of_engine(model)
+        speed_up(model)
         self.version = version
         self.max_context = max_context
         self.max_step_tokens = max_step_tokens
-        self.device = model.device
+        self.device, self.dtype = model.device, model.dtype
         self.table = SlotTable(
             max_rows, num_layers=self.recorder.num_layers, top_k=self.recorder.top_k, dtype=self.recorder.dtype
         )
@@ -176,7 +175,7 @@ class EngineCore:
 
     def _forward(self, spans: list[Span], ready: list[int]) -> Tensor:
         """[len(ready), V] the logits after each ready span; keys, values and routing rows are stored on the way."""
-        feed = lay_out(self.store, spans, device=self.device, dtype=self.model.dtype)
+        feed = lay_out(self.store, spans, device=self.device, dtype=self.dtype)
         tokens = np.concatenate([self.table.tokens(s.slot, s.start, s.stop) for s in spans])
         ends = np.cumsum([len(span) for span in spans])
         output = self.model(
