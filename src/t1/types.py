@@ -86,8 +86,8 @@ class Step:
     verifier: VerifierSpec
     limits: Limits
     solution: Path | None = None
-    min_reward: float | None = None
-    """Below this the steps that follow are not run."""
+    min_reward: float | Mapping[str, float] | None = None
+    """Below this (by reward key, where it is a table) the steps that follow are not run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ the value comes from the observation, so that the demonstration teaches to read.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 from t1.errors import TaskError
@@ -13,7 +14,10 @@ from t1.types import Task
 
 
 def demonstration_lines(task: Task) -> list[str]:
-    """The commands of the reference solution, in order. Raises TaskError where the task ships none."""
+    """The commands of the reference solution, in order: one a line, comments and `set` left out.
+
+    Raises TaskError where the task ships no solution, or one without commands.
+    """
     if task.solution is None:
         raise TaskError(task.path / "solution" / "solve.sh", "no reference solution to demonstrate")
     lines = [line.strip() for line in task.solution.read_text(encoding="utf-8").splitlines()]
@@ -24,7 +28,10 @@ def demonstration_lines(task: Task) -> list[str]:
 
 
 def inline(line: str, outputs: Mapping[str, str]) -> str:
-    """`line` with every quoted substitution of an earlier command replaced by what that command printed."""
+    """`line` with every quoted substitution of an earlier command replaced by what that command printed.
+
+    The value is quoted where the shell would read more than one plain word in it, so that the meaning stays the same.
+    """
     for command, printed in outputs.items():
-        line = line.replace(f'"$({command})"', printed.strip())
+        line = line.replace(f'"$({command})"', shlex.quote(printed.strip()))
     return line

@@ -3,7 +3,7 @@
     TASK/task.toml          TASK/environment/Dockerfile   TASK/solution/solve.sh
     TASK/instruction.md     TASK/tests/test.sh            TASK/steps/NAME/{instruction.md,tests,solution}
 
-A bad directory is refused with the file, the key and the reason. Keys that this module does not know are kept.
+A bad directory is refused with the file, the key and the reason. Keys that T1 does not know are kept.
 Boundary: files and their meaning; nothing is run here.
 """
 
@@ -14,160 +14,62 @@ import os
 import re
 import shutil
 import tempfile
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import tomlkit
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from tomlkit.exceptions import TOMLKitError
 
 from t1.errors import TaskError
+from t1.tasks.schema import StepSection, TaskToml, VerifierSection, megabytes, parse_task_toml
 from t1.types import Environment, Limits, Step, Task, VerifierSpec
 
-SCHEMA_VERSIONS = ("1.0", "1.1", "1.2", "1.3", "1.4")
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)I?B?", re.IGNORECASE)
-_MEGABYTES = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024.0, "": 1 / (1 << 20)}
+Files = Mapping[str, str | bytes]
+"""Relative file name → content."""
 
-
-class _Section(BaseModel):
-    """A table of task.toml; what it does not name is kept in the file and handed on."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-
-class VerifierSection(_Section):
-    """`[verifier]`"""
-
-    timeout_sec: float = Field(600.0, gt=0, allow_inf_nan=False)
-    env: dict[str, str] = {}
-
-
-class AgentSection(_Section):
-    """`[agent]`"""
-
-    timeout_sec: float | None = Field(None, gt=0, allow_inf_nan=False)
-
-
-class EnvironmentSection(_Section):
-    """`[environment]`, with the older spellings `memory`, `storage` and `allow_internet`."""
-
-    build_timeout_sec: float = Field(600.0, gt=0, allow_inf_nan=False)
-    docker_image: str | None = None
-    workdir: str | None = None
-    cpus: float | None = Field(None, gt=0)
-    memory_mb: int | None = Field(None, gt=0)
-    storage_mb: int | None = Field(None, gt=0)
-    memory: str | None = None
-    storage: str | None = None
-    allow_internet: bool | None = None
-    network_mode: str | None = None
-    env: dict[str, str] = {}
-
-    @field_validator("memory", "storage")
-    @classmethod
-    def _is_size(cls, value: str | None) -> str | None:
-        if value is not None:
-            megabytes(value)
-        return value
-
-    @property
-    def internet(self) -> bool:
-        """Whether the agent may reach the network."""
-        if self.allow_internet is not None:
-            return self.allow_internet
-        return self.network_mode not in ("none", "no-network", "no_network", "offline", "isolated")
-
-
-class StepSection(_Section):
-    """A `[[steps]]` entry."""
-
-    name: str = Field(pattern=NAME.pattern)
-    agent: AgentSection = AgentSection()
-    verifier: VerifierSection = VerifierSection()
-    min_reward: float | dict[str, float] | None = None
-
-
-class TaskToml(_Section):
-    """The whole file. `version` is the older name of `schema_version`."""
-
-    schema_version: str | None = None
-    version: str | None = None
-    metadata: dict[str, Any] = {}
-    verifier: VerifierSection = VerifierSection()
-    agent: AgentSection = AgentSection()
-    environment: EnvironmentSection = EnvironmentSection()
-    steps: list[StepSection] = []
-
-    @property
-    def follows(self) -> str:
-        """The schema that the file follows; 1.0 where it says nothing."""
-        return self.schema_version or self.version or "1.0"
-
-
-def megabytes(size: str) -> int:
-    """`"2G"` → 2048. Raises ValueError."""
-    match = _SIZE.fullmatch(size.strip())
-    if match is None:
-        raise ValueError(f"expected a size such as 512M or 2G, got {size!r}")
-    return max(1, round(float(match[1]) * _MEGABYTES[match[2].upper()]))
+_CANARY = re.compile(r"\A(?:[ \t]*(?:<!--.*canary.*-->|#.*canary.*)[ \t]*(?:\n|\Z))+\s*", re.IGNORECASE)
 
 
 def read_task(path: Path) -> Task:
-    """The task in the directory `path`. Raises TaskError with the file, the key and the reason."""
+    """The task in the directory `path`. Raises TaskError with the file, the key and the reason.
+
+    The steps of a multi-step task are read and checked; no part of T1 runs them yet. Nor does any run docker-compose,
+    health checks, MCP servers or a verifier environment of its own: such keys are kept and mean nothing here.
+    """
     if not path.is_dir():
         raise TaskError(path, "is not a directory" if path.exists() else "no such task directory")
     digest = task_digest(path)
-    config = read_config(path / "task.toml")
-    environment = _environment(path, config)
-    steps = tuple(_step(path, section, config) for section in config.steps)
-    if len({step.name for step in steps}) != len(steps):
-        raise TaskError(path / "task.toml", "two steps have the same name", key="steps")
+    config = parse_task_toml(_text(path / "task.toml"), path / "task.toml")
+    several = bool(config.steps)
     return Task(
-        id=path.name,
+        id=path.absolute().name,
         digest=digest,
-        instruction=_instruction(path / "instruction.md", optional=bool(steps)),
-        environment=environment,
-        verifier=_verifier(path / "tests", config.verifier, optional=bool(steps)),
+        instruction=_instruction(path / "instruction.md", optional=several),
+        environment=_environment(path, config),
+        verifier=_verifier(path / "tests", config.verifier, optional=several),
         limits=Limits(config.agent.timeout_sec or Limits().agent_timeout_s),
         path=path,
         solution=_solution(path / "solution"),
-        metadata=config.metadata,
-        steps=steps,
+        metadata=config.metadata.model_dump(exclude_unset=True),
+        steps=tuple(_step(path, section, config) for section in config.steps),
     )
 
 
-def read_config(file: Path) -> TaskToml:
-    """`task.toml`, checked."""
-    try:
-        raw = tomllib.loads(_text(file))
-    except tomllib.TOMLDecodeError as error:
-        raise TaskError(file, f"is not TOML: {error}") from None
-    try:
-        config = TaskToml.model_validate(raw)
-    except ValidationError as errors:
-        first = errors.errors()[0]
-        reason = first["msg"].removeprefix("Value error, ")
-        key = ".".join(str(part) for part in first["loc"])
-        raise TaskError(file, f"{reason[0].lower()}{reason[1:]}, got {first['input']!r}", key=key) from None
-    if config.follows not in SCHEMA_VERSIONS:
-        key = "schema_version" if config.schema_version else "version"
-        raise TaskError(file, f"schema {config.follows!r} is not one of {', '.join(SCHEMA_VERSIONS)}", key=key)
-    _check_num_assertions(file, config.metadata)
-    return config
+def read_document(path: Path) -> tomlkit.TOMLDocument:
+    """The task.toml of the task in `path` with its comments, order and unknown keys, to be changed and written again.
 
-
-def _check_num_assertions(file: Path, metadata: Mapping[str, Any]) -> None:
-    """`metadata.num_assertions` is ours, so it is checked like a key of the schema."""
-    value = metadata.get("num_assertions")
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise TaskError(file, f"expected a count of at least 1, got {value!r}", key="metadata.num_assertions")
+    Raises TaskError where it is not a valid task.toml.
+    """
+    file = path / "task.toml"
+    text = _text(file)
+    parse_task_toml(text, file)
+    return tomlkit.parse(text)
 
 
 def _environment(path: Path, config: TaskToml) -> Environment:
     section, folder = config.environment, path / "environment"
-    if section.docker_image is None and not (folder / "Dockerfile").is_file():
+    if not section.docker_image and not (folder / "Dockerfile").is_file():
         compose = (folder / "docker-compose.yaml").is_file()
         reason = "needs a Dockerfile, or environment.docker_image in task.toml"
         raise TaskError(folder, f"{reason} (docker-compose is not supported yet)" if compose else reason)
@@ -176,7 +78,7 @@ def _environment(path: Path, config: TaskToml) -> Environment:
     default = Environment(folder)
     return Environment(
         path=folder,
-        docker_image=section.docker_image,
+        docker_image=section.docker_image or None,
         workdir=section.workdir,
         cpus=max(1, round(section.cpus)) if section.cpus else default.cpus,
         memory_mb=memory or default.memory_mb,
@@ -199,40 +101,47 @@ def _solution(folder: Path) -> Path | None:
 
 
 def _instruction(file: Path, *, optional: bool = False) -> str:
+    """What the agent is told: the file without the canary lines that benchmarks put on top."""
     if optional and not file.exists():
         return ""
-    text = _text(file)
+    text = _CANARY.sub("", _text(file).replace("\r\n", "\n"))
     if not text.strip():
         raise TaskError(file, "is empty: the agent would not know what to do")
     return text
 
 
 def _step(path: Path, section: StepSection, config: TaskToml) -> Step:
-    """A step; its tests stand beside, or instead of, the task's own."""
+    """A step; without tests of its own it is verified by the task's."""
     folder = path / "steps" / section.name
+    if not folder.is_dir():
+        raise TaskError(folder, "no such directory, but task.toml lists the step", key="steps")
     tests = folder / "tests" if (folder / "tests" / "test.sh").is_file() else path / "tests"
-    timeout = section.agent.timeout_sec or config.agent.timeout_sec or Limits().agent_timeout_s
-    reward = section.min_reward if isinstance(section.min_reward, (int, float)) else None
     return Step(
         name=section.name,
         instruction=_instruction(folder / "instruction.md"),
         verifier=_verifier(tests, section.verifier),
-        limits=Limits(timeout),
+        limits=Limits(section.agent.timeout_sec or config.agent.timeout_sec or Limits().agent_timeout_s),
         solution=_solution(folder / "solution"),
-        min_reward=reward,
+        min_reward=section.min_reward,
     )
 
 
 def _text(file: Path) -> str:
     """The text of a file of the task."""
     try:
-        return file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise TaskError(file, "no such file") from None
+        return _bytes(file).decode("utf-8")
     except UnicodeDecodeError as error:
         raise TaskError(file, f"is not UTF-8: byte {error.start}") from None
+
+
+def _bytes(file: Path) -> bytes:
+    """The bytes of a file of the task."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        raise TaskError(file, "no such file") from None
     except OSError as error:
-        raise TaskError(file, error.strerror or "cannot be read") from None
+        raise TaskError(file, (error.strerror or "cannot be read").lower()) from None
 
 
 def task_digest(path: Path) -> str:
@@ -244,12 +153,9 @@ def task_digest(path: Path) -> str:
     for name in sorted(_files(path)):
         file = path / name
         if file.is_symlink():
-            target = file.readlink()
-            if target.is_absolute() or not (file.parent / target).resolve().is_relative_to(path.resolve()):
-                raise TaskError(file, f"is a link that leaves the task directory: {target}")
-            kind, content = b"l", os.fsencode(target)
+            kind, content = b"l", os.fsencode(_checked_link(file, path))
         elif file.is_file():
-            kind, content = (b"x" if os.access(file, os.X_OK) else b"f"), file.read_bytes()
+            kind, content = (b"x" if os.access(file, os.X_OK) else b"f"), _bytes(file)
         else:
             raise TaskError(file, "is neither a file nor a link nor a directory")
         digest.update(b"%s %d %s\0%d\0" % (kind, len(os.fsencode(name)), os.fsencode(name), len(content)))
@@ -257,13 +163,30 @@ def task_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _checked_link(file: Path, root: Path) -> Path:
+    """The target of a link that stays below `root`."""
+    target = file.readlink()
+    try:
+        inside = not target.is_absolute() and file.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):  # RuntimeError up to Python 3.12
+        raise TaskError(file, f"is a link that leads in a circle: {target}") from None
+    if not inside:
+        raise TaskError(file, f"is a link that leaves the task directory: {target}")
+    return target
+
+
 def _files(path: Path) -> list[str]:
     """Relative names of everything below `path` that is not a directory; links to directories are not entered."""
     found = []
-    for folder, folders, files in os.walk(path):
+    for folder, folders, files in os.walk(path, onerror=_refuse):
         links = [name for name in folders if (Path(folder) / name).is_symlink()]
         found += [os.path.relpath(Path(folder) / name, path) for name in (*files, *links)]
     return found
+
+
+def _refuse(error: OSError) -> NoReturn:
+    """A directory that cannot be listed must not make a digest of the rest."""
+    raise TaskError(Path(str(error.filename)), error.strerror or "cannot be read") from error
 
 
 def write_task(
@@ -271,38 +194,56 @@ def write_task(
     *,
     config: Mapping[str, Any],
     instruction: str,
-    environment: Mapping[str, str | bytes],
-    tests: Mapping[str, str | bytes],
-    solution: Mapping[str, str | bytes] | None = None,
+    environment: Files,
+    tests: Files,
+    solution: Files | None = None,
+    steps: Files | None = None,
 ) -> Task:
     """Write a task directory in one piece and read it back, which checks it.
 
-    `config` is task.toml as a mapping (a tomlkit document keeps its comments); the others map a relative file name to
-    its content; names that end in `.sh` become executable. Raises TaskError where `path` exists or the task is broken.
+    `config` is task.toml as a mapping (what `read_document` gives keeps its comments); the others map file names,
+    relative to their folder, to contents; names that end in `.sh` become executable outside `environment/`. An empty
+    instruction leaves instruction.md out, as multi-step tasks may. Raises TaskError where `path` exists, the task is
+    broken or the disk is full; nothing is left behind then.
     """
-    if path.exists():
+    if os.path.lexists(path):
         raise TaskError(path, "exists already")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    scratch.chmod(0o755)
+    folders = {"environment": environment, "tests": tests, "solution": solution or {}, "steps": steps or {}}
+    contents: dict[str, str | bytes] = {"task.toml": _toml(path / "task.toml", config)}
+    if instruction:
+        contents["instruction.md"] = instruction
+    contents |= {f"{folder}/{name}": content for folder, files in folders.items() for name, content in files.items()}
+    scratch = None
     try:
-        contents: dict[str, str | bytes] = {"task.toml": tomlkit.dumps(config), "instruction.md": instruction}
-        folders = (("environment", environment), ("tests", tests), ("solution", solution or {}))
-        contents |= {f"{folder}/{name}": content for folder, files in folders for name, content in files.items()}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        scratch.chmod(0o755)
         for name, content in contents.items():
             _write_file(scratch, name, content)
         read_task(scratch)
         scratch.rename(path)
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
+    except TaskError as error:
+        raise TaskError(path / os.path.relpath(error.path, scratch), error.reason, error.key) from None
+    except OSError as error:
+        raise TaskError(path, f"cannot be written: {error.strerror or error}") from error
+    finally:
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
     return read_task(path)
+
+
+def _toml(file: Path, config: Mapping[str, Any]) -> str:
+    """The text of a task.toml."""
+    try:
+        return tomlkit.dumps(config)
+    except (TOMLKitError, TypeError, ValueError) as error:
+        raise TaskError(file, f"holds something that TOML cannot say: {error}") from None
 
 
 def _write_file(root: Path, name: str, content: str | bytes) -> None:
     """One file below `root`."""
     file = root / name
-    if Path(name).is_absolute() or ".." in Path(name).parts:
+    if ".." in Path(name).parts:
         raise TaskError(file, "leaves the task directory")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -60,8 +60,14 @@ async def generate(
 ) -> Suite:
     """Write `out/train` and `out/heldout`; with a provider, prove every task in a sandbox.
 
-    Raises TaskError when a task fails its proof: the generator itself is then wrong.
+    Raises TaskError when a task fails its proof: the generator itself is then wrong. The same seed with another
+    `num_train` draws other held-out tasks.
     """
+    if num_train < 0 or num_heldout < 0 or num_train + num_heldout == 0:
+        raise TaskError(out, f"expected at least one task, got {num_train} for training and {num_heldout} held out")
+    if not 1 <= min_requirements <= max_requirements:
+        reason = f"expected 1 ≤ least ≤ most requirements of a task, got {min_requirements} and {max_requirements}"
+        raise TaskError(out, reason)
     if out.exists():  # noqa: ASYNC240
         raise TaskError(out, "exists already; a suite is written into a new directory")
     rng, seen = Random(f"shell-basics {seed}"), set[str]()

@@ -42,6 +42,8 @@ def read_suite(path: Path) -> Suite:
     """
     if not path.is_dir():
         raise TaskError(path, "is not a directory" if path.exists() else "no such suite")
+    if (path / "task.toml").is_file():
+        raise TaskError(path, "is a task, not a suite: name the directory that holds it")
     if any((path / split).is_dir() for split in SPLITS):
         train, heldout = (_read_all(path / split) for split in SPLITS)
     else:
