@@ -20,7 +20,10 @@ def demonstration_lines(task: Task) -> list[str]:
     """
     if task.solution is None:
         raise TaskError(task.path / "solution" / "solve.sh", "no reference solution to demonstrate")
-    lines = [line.strip() for line in task.solution.read_text(encoding="utf-8").splitlines()]
+    try:
+        lines = [line.strip() for line in task.solution.read_text(encoding="utf-8").splitlines()]
+    except UnicodeDecodeError as error:
+        raise TaskError(task.solution, f"is not UTF-8: byte {error.start}") from None
     commands = [line for line in lines if line and not line.startswith(("#", "set "))]
     if not commands:
         raise TaskError(task.solution, "has no commands")

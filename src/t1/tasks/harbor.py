@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -213,22 +212,18 @@ def write_task(
     if instruction:
         contents["instruction.md"] = instruction
     contents |= {f"{folder}/{name}": content for folder, files in folders.items() for name, content in files.items()}
-    scratch = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-        scratch.chmod(0o755)
-        for name, content in contents.items():
-            _write_file(scratch, name, content)
-        read_task(scratch)
-        scratch.rename(path)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+            whole = Path(folder) / path.name
+            for name, content in contents.items():
+                _write_file(whole, name, content)
+            read_task(whole)
+            whole.rename(path)
     except TaskError as error:
-        raise TaskError(path / os.path.relpath(error.path, scratch), error.reason, error.key) from None
+        raise TaskError(path / error.path.relative_to(whole), error.reason, error.key) from None
     except OSError as error:
         raise TaskError(path, f"cannot be written: {error.strerror or error}") from error
-    finally:
-        if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
     return read_task(path)
 
 
