@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from t1.protocols import Source
+from t1.protocols import Source, Trainer
 from t1.training.experience import Experience
-from t1.training.ppo import PPOTrainer
 from t1.types import Rollout
 
 
@@ -22,7 +21,7 @@ def train(
     *,
     source: Source,
     prepare: Callable[[Sequence[Rollout]], Experience],
-    trainer: PPOTrainer,
+    trainer: Trainer,
     publish: Callable[[Mapping[str, Any], int], None],
     record: Callable[[int, Sequence[Rollout], Experience, Mapping[str, float]], None],
     steps: Iterable[int],

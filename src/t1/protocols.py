@@ -17,6 +17,7 @@ from t1.types import (
     Sample,
     SamplingParams,
     Task,
+    Trajectory,
     Verdict,
 )
 
@@ -167,10 +168,10 @@ class Tracker(Protocol):
 
 
 class Trainer(Protocol):
-    """Turns rollouts into a better policy: see training/ppo.py."""
+    """Makes a better policy out of trajectories: see training/ppo.py."""
 
-    def step(self, rollouts: Sequence[Rollout]) -> Mapping[str, float]:
-        """Assemble, audit, pack, score, advantage, update. Returns the step's metrics."""
+    def step(self, rollouts: Sequence[tuple[Sequence[Trajectory], float]]) -> Mapping[str, float]:
+        """Pack, score, advantage, update, on the (segments, reward) of each rollout. Returns the step's metrics."""
         ...
 
     def save(self, path: Path) -> None: ...

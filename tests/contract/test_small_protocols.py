@@ -1,16 +1,22 @@
-"""What every Verifier, Source and Tracker keeps, the fakes and the real ones alike."""
+"""What every Verifier, Source, Tracker and Trainer keeps, the fakes and the real ones alike."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from transformers import Qwen3Config
 
 from t1.errors import VerifierError
-from t1.protocols import Source, Tracker, Verifier
+from t1.inference import load_model
+from t1.loop import train
+from t1.protocols import Source, Tracker, Trainer, Verifier
 from t1.rollouts import Collector, Lockstep, TaskStream
 from t1.testing.harnesses import ScriptedHarness
 from t1.testing.samplers import ScriptedSampler
@@ -18,9 +24,14 @@ from t1.testing.sandboxes import FakeSandboxProvider
 from t1.testing.sources import ListSource
 from t1.testing.tasks import example_task
 from t1.testing.trackers import MemoryTracker
+from t1.testing.trainers import CountingTrainer
 from t1.testing.verifiers import FakeVerifier, verdict_of
 from t1.tracking import JsonLinesTracker, Trackers, read_metrics
-from t1.types import RewardSource, Verdict
+from t1.training.config import PPOConfig
+from t1.training.critic import Critic
+from t1.training.experience import Experience
+from t1.training.ppo import PPOTrainer
+from t1.types import Boundary, Case, RewardSource, RolloutId, Trajectory, Verdict
 from t1.verification import PristineVerifier
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -130,3 +141,94 @@ def test_closing_twice_is_safe_and_keeps_the_records(tracker: Tracker, tmp_path:
     tracker.close()
     tracker.close()
     assert records(tracker, tmp_path) == [{"step": 0}]
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Trainer
+
+
+def trajectory(member: int) -> Trajectory:
+    """Two tokens of context, two actions."""
+    mask = np.array([False, False, True, True])
+    zeros = np.zeros(4, dtype=np.int32)
+    return Trajectory(
+        rollout=RolloutId("t", 0, member),
+        segment=0,
+        tokens=np.array([1, 2, 3 + member, 4], dtype=np.int32),
+        mask=mask,
+        logprobs=np.where(mask, -1.0, 0.0).astype(np.float32),
+        turn=zeros,
+        version=zeros,
+        routing=None,
+        boundaries=(Boundary(0, Case.OPEN),),
+    )
+
+
+def ppo_trainer() -> PPOTrainer:
+    """A dense policy of one layer."""
+    torch.manual_seed(0)
+    policy = load_model(
+        Qwen3Config(
+            vocab_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1,
+            head_dim=16, intermediate_size=16, tie_word_embeddings=True, max_position_embeddings=64,
+        )
+    )  # fmt: skip
+    return PPOTrainer(policy, Critic.from_policy(policy), PPOConfig(critic_warmup_steps=0, num_minibatches=1))
+
+
+@pytest.fixture(params=["counting", "ppo"])
+def new_trainer(request: pytest.FixtureRequest) -> Callable[[], Trainer]:
+    return CountingTrainer if request.param == "counting" else ppo_trainer
+
+
+BATCH = [((trajectory(member),), float(member)) for member in range(2)]
+
+
+def same(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Equal weights, whatever they are made of."""
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(torch.as_tensor(ours[name]), torch.as_tensor(theirs[name])) for name in ours
+    )
+
+
+def copied(weights: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: torch.as_tensor(weight).clone() for name, weight in weights.items()}
+
+
+def test_a_step_changes_the_weights_and_tells_its_numbers(new_trainer: Callable[[], Trainer]) -> None:
+    trainer = new_trainer()
+    before = copied(trainer.weights())
+    stats = trainer.step(BATCH)
+    assert stats["num_actions"] == 4
+    assert not same(before, trainer.weights())
+
+
+def test_a_step_on_nothing_is_refused(new_trainer: Callable[[], Trainer]) -> None:
+    with pytest.raises(ValueError, match="expected at least one"):
+        new_trainer().step([])
+
+
+def test_what_was_saved_is_what_is_loaded(new_trainer: Callable[[], Trainer], tmp_path: Path) -> None:
+    trainer, other = new_trainer(), new_trainer()
+    trainer.step(BATCH)
+    trainer.save(tmp_path / "here")
+    other.load(tmp_path / "here")
+    assert same(copied(trainer.weights()), other.weights())
+
+
+def test_the_loop_publishes_what_each_step_made(new_trainer: Callable[[], Trainer]) -> None:
+    """The loop over fakes: collect, prepare, step, publish, record, in this order and for every step."""
+    trainer, seen, published = new_trainer(), [], []
+    experience = Experience((), ((trajectory(0),), (trajectory(1),)), (0.0, 1.0))
+    train(
+        source=ListSource([[], [], []]),
+        prepare=lambda rollouts: experience,
+        trainer=trainer,
+        publish=lambda weights, version: published.append((copied(weights), version)),
+        record=lambda step, rollouts, experience, stats: seen.append((step, stats["num_actions"])),
+        steps=range(1, 3),
+    )
+    assert seen == [(1, 4), (2, 4)]
+    assert [version for _, version in published] == [2, 3]
+    assert same(published[-1][0], trainer.weights())
+    assert not same(published[0][0], published[1][0])
