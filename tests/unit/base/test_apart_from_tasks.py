@@ -19,14 +19,14 @@ TYPED = re.compile(rf"^(?:\$ |(?<={re.escape(START)}assistant\n))(.+?)(?:{re.esc
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
     """A sample of the suite."""
     out: Path = tmp_path_factory.mktemp("suite") / "suite"
-    suite = asyncio.run(shell_basics.generate(out, seed=5, num_train=150, num_heldout=50, provider=None))
+    suite = asyncio.run(shell_basics.generate(out, seed=5, num_train=100, num_heldout=10, provider=None))
     return [*suite.train, *suite.heldout]
 
 
 @pytest.fixture(scope="module")
 def corpus() -> list[str]:
     """A sample of the corpus."""
-    return [document.text for document in islice(documents(0), 20_000)]
+    return [document.text for document in islice(documents(0), 8_000)]
 
 
 def sentences(text: str) -> set[str]:

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
 from t1.base import base_path
+from t1.base.corpus import corpus_digest
 from t1.base.muon import Muon, orthogonalized
 from t1.base.pretrain import PretrainConfig, balance_loss, build_model, packed_rows, pretrain, rate, train
 
@@ -29,6 +30,12 @@ def test_the_shipped_base_is_small_and_is_what_its_provenance_says() -> None:
     assert sum(file.stat().st_size for file in base_path().iterdir()) <= 8_000_000
     assert sha256(weights).hexdigest() == provenance["weights_sha256"]
     assert provenance["command"].startswith("python -m t1.base.pretrain --out")
+
+
+def test_the_sources_still_make_what_the_shipped_base_was_trained_on() -> None:
+    provenance = json.loads((base_path() / "provenance.json").read_text())
+    assert corpus_digest(provenance["config"]["seed"]) == provenance["corpus_sha256"]
+    assert PretrainConfig(**provenance["config"]) == PretrainConfig()
 
 
 def test_the_shipped_base_loads_as_a_causal_language_model_without_balancing_loss() -> None:
