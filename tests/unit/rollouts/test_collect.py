@@ -255,7 +255,7 @@ async def cancelled_in(bench: Bench, stage: str) -> None:
 @pytest.mark.parametrize("at", ["nothing", "close", "failing close"])
 async def test_a_cancelled_rollout_closes_its_sandbox_and_session_and_stays_cancelled(at: str) -> None:
     """Case F2: not even a sandbox that does not close turns a cancellation into a relaunch."""
-    bench = Bench(provider=Stuck(at=at), sampler=ScriptedSampler([[5]], delay_s=60), bounds=Bounds(close_s=0.01))
+    bench = Bench(provider=Stuck(at=at), sampler=ScriptedSampler([[5]], delay_s=60), bounds=FAST)
     await cancelled_in(bench, "run")
     (sandbox,) = bench.provider.opened
     assert sandbox.closed == (at != "close")
