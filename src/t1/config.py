@@ -36,16 +36,16 @@ class RunSection(Section):
 
     seed: int = Field(0, ge=0)
     """Decides tasks, demonstrations, initial weights and draws."""
-    steps: int = Field(60, ge=1)
+    steps: int = Field(45, ge=1)
     """PPO steps."""
-    budget_s: float | None = Field(None, gt=0)
+    budget_s: float | None = Field(800.0, gt=0)
     """Seconds for the whole quickstart: PPO begins no step that would leave no time for the last evaluation."""
     checkpoint_every: int = Field(10, ge=1)
     """Steps between checkpoints; the last step always writes one."""
     keep_checkpoints: int = Field(2, ge=1)
     """Older checkpoints are removed, but never the last complete one."""
     threads: int = Field(0, ge=0)
-    """torch threads; 0 = one per core, at most two."""
+    """torch threads; 0 = one. More is faster only on a machine that nothing else uses, and far slower on any other."""
 
 
 class TasksSection(Section):
@@ -53,7 +53,7 @@ class TasksSection(Section):
 
     path: str = ""
     """A suite: task directories, or `train/` and `heldout/` of them. Empty = generate `shell-basics` in the run."""
-    num_train: int = Field(1200, ge=1)
+    num_train: int = Field(800, ge=1)
     """Generated training tasks."""
     num_heldout: int = Field(300, ge=1)
     """Generated held-out tasks."""
@@ -82,10 +82,10 @@ class SandboxesSection(Section):
 class RolloutsSection(Section):
     """How experience is collected."""
 
-    tasks_per_step: int = Field(64, ge=1)
-    group_size: int = Field(4, ge=1)
+    tasks_per_step: int = Field(256, ge=1)
+    group_size: int = Field(1, ge=1)
     """Rollouts per task and step."""
-    max_concurrent: int = Field(64, ge=1)
+    max_concurrent: int = Field(128, ge=1)
     """Attempts under way at once."""
     max_attempts: int = Field(3, ge=1)
     """Launches before an infrastructure failure is final."""
@@ -113,7 +113,7 @@ class TitoSection(Section):
 class EvaluationSection(Section):
     """How a checkpoint is measured."""
 
-    num_tasks: int = Field(200, ge=1)
+    num_tasks: int = Field(300, ge=1)
     """Held-out tasks, the same for every stage."""
     rollouts_per_task: int = Field(1, ge=1)
     seed: int = Field(1000, ge=0)

@@ -25,7 +25,7 @@ class TerminalConfig(BaseModel):
     action_format: ActionFormat = "bare"
     system_prompt: str = ""
     observation_role: str = "tool"
-    max_turns: int = Field(12, ge=1)
+    max_turns: int = Field(10, ge=1)
     max_tokens_per_turn: int = Field(64, ge=1)
     max_sampled_tokens: int = Field(512, ge=1)
     max_observation_chars: int = Field(400, ge=16)

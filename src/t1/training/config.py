@@ -12,11 +12,11 @@ class SFTConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    num_demonstrations: int = Field(400, ge=1)
+    num_demonstrations: int = Field(300, ge=1)
     """Training tasks whose reference solution is played as a demonstration."""
     lr: float = Field(2e-3, gt=0)
-    steps: int = Field(400, ge=0)
-    batch_size: int = Field(64, ge=1)
+    steps: int = Field(150, ge=0)
+    batch_size: int = Field(32, ge=1)
     """Trajectories per step."""
     max_pack_tokens: int = Field(4096, ge=2)
     grad_clip: float = Field(1.0, gt=0)
@@ -29,14 +29,14 @@ class PPOConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    lr: float = Field(2e-4, gt=0)
-    critic_lr: float = Field(5e-4, gt=0)
+    lr: float = Field(3e-4, gt=0)
+    critic_lr: float = Field(1e-3, gt=0)
     clip_low: float = Field(0.2, gt=0)
     clip_high: float = Field(0.28, gt=0)
     """Asymmetric clipping (DAPO, arXiv 2503.14476)."""
     value_clip: float | None = Field(None, gt=0)
     gamma: float = Field(1.0, gt=0, le=1)
-    lam_policy: float = Field(0.95, ge=0, le=1)
+    lam_policy: float = Field(0.99, ge=0, le=1)
     lam_critic: float = Field(1.0, ge=0, le=1)
     """Decoupled GAE (VC-PPO, arXiv 2503.01491)."""
     credit: Literal["token", "turn"] = "token"
