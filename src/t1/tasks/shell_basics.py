@@ -82,9 +82,9 @@ async def generate(
     async def emit(name: str, requirements: Sequence[Requirement], files: Mapping[str, str]) -> None:
         nonlocal done
         async with gate:
-            task = _write(scratch / name, requirements, files)
+            task = write_generated(scratch / name, requirements, files)
             if provider is not None:
-                await _prove(task, provider)
+                await _prove(task, provider, place=out / name)
         done += 1
         if progress is not None:
             progress(done, len(drawn))
@@ -98,11 +98,11 @@ async def generate(
     return read_suite(out)
 
 
-async def _prove(task: Task, provider: SandboxProvider) -> None:
+async def _prove(task: Task, provider: SandboxProvider, *, place: Path) -> None:
     """Raise where a generated task is not sound: it must not leave the generator."""
     report = await check_task(task, provider)
     if not report.sound:
-        raise TaskError(task.path, f"the generator made an unsound task: {report.advice}")
+        raise TaskError(place, f"the generator made an unsound task: {report.advice}")
 
 
 async def gather_first_error(work: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -129,8 +129,8 @@ def _draw(rng: Random, least: int, most: int, seen: set[str]) -> tuple[list[Requ
     raise IntegrityError(f"no new task in 1000 draws: the space of {least} to {most} requirements is used up")
 
 
-def _write(path: Path, requirements: Sequence[Requirement], files: Mapping[str, str]) -> Task:
-    """One task directory."""
+def write_generated(path: Path, requirements: Sequence[Requirement], files: Mapping[str, str]) -> Task:
+    """One task directory: the sentences, the files, a verifier and a solution of these requirements."""
     assertions = [a for r in requirements for a in r.assertions]
     checks = "".join(f"check {shlex.quote(a.name)} {shlex.quote(a.test)}\n" for a in assertions)
     lines = "\n".join(line for r in requirements for line in r.lines)
