@@ -36,7 +36,7 @@ class RunSection(Section):
 
     seed: int = Field(0, ge=0)
     """Decides tasks, demonstrations, initial weights and draws."""
-    steps: int = Field(45, ge=1)
+    steps: int = Field(80, ge=1)
     """PPO steps."""
     budget_s: float | None = Field(800.0, gt=0)
     """Seconds for the whole quickstart: PPO begins no step that would leave no time for the last evaluation."""
@@ -53,7 +53,7 @@ class TasksSection(Section):
 
     path: str = ""
     """A suite: task directories, or `train/` and `heldout/` of them. Empty = generate `shell-basics` in the run."""
-    num_train: int = Field(800, ge=1)
+    num_train: int = Field(900, ge=1)
     """Generated training tasks."""
     num_heldout: int = Field(300, ge=1)
     """Generated held-out tasks."""
@@ -82,7 +82,7 @@ class SandboxesSection(Section):
 class RolloutsSection(Section):
     """How experience is collected."""
 
-    tasks_per_step: int = Field(256, ge=1)
+    tasks_per_step: int = Field(128, ge=1)
     group_size: int = Field(1, ge=1)
     """Rollouts per task and step."""
     max_concurrent: int = Field(128, ge=1)

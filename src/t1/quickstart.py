@@ -22,7 +22,7 @@ from t1.tasks import Suite, read_suite
 from t1.tasks.shell_basics import generate
 from t1.tracking import read_metrics
 from t1.training.checkpoints import steps_done
-from t1.types import Rollout
+from t1.types import Rollout, Task
 from t1.workshop import Workshop, model_path, normalizer_of
 
 FINAL_EVALUATION_SHARE = 0.06
@@ -45,10 +45,11 @@ def quickstart(config: RunConfig, run: RunDir, show: ProgressDisplay) -> dict[st
     with open_tracker(config, run, before_step=done) as tracker, Workshop(config, base, normalizer=normalizer) as shop:
         stages = Stages(shop, run, tracker, show)
         rollouts["base"] = stages.evaluate("base", heldout)
-        demonstrations = stages.demonstrate(suite.train[: config.sft.num_demonstrations])
+        shown, unseen = split_train(suite, config.sft.num_demonstrations)
+        demonstrations = stages.demonstrate(shown)
         sft = stages.finetune(base, demonstrations)
         rollouts["sft"] = stages.evaluate("sft", heldout)
-        stages.reinforce(sft, suite.train, deadline=rl_deadline(config, started))
+        stages.reinforce(sft, unseen, deadline=rl_deadline(config, started))
         rollouts["rl"] = stages.evaluate("rl", heldout)
     return report(run, suite, rollouts, stages.audit, wall_s=time.monotonic() - started)
 
@@ -80,6 +81,15 @@ async def _generate(config: RunConfig, out: Path, show: ProgressDisplay) -> Suit
         )
     finally:
         await provider.close()
+
+
+def split_train(suite: Suite, num_demonstrations: int) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
+    """Training tasks to demonstrate, and those that PPO learns from: what was shown is mostly solved, it teaches no more.
+
+    A suite with nothing beyond the demonstrations is used for both.
+    """
+    shown, rest = suite.train[:num_demonstrations], suite.train[num_demonstrations:]
+    return shown, rest or suite.train
 
 
 def rl_deadline(config: RunConfig, started: float) -> float | None:

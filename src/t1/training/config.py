@@ -29,7 +29,7 @@ class PPOConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    lr: float = Field(3e-4, gt=0)
+    lr: float = Field(4e-4, gt=0)
     critic_lr: float = Field(1e-3, gt=0)
     clip_low: float = Field(0.2, gt=0)
     clip_high: float = Field(0.28, gt=0)
