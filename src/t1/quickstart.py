@@ -84,7 +84,7 @@ async def _generate(config: RunConfig, out: Path, show: ProgressDisplay) -> Suit
 
 
 def split_train(suite: Suite, num_demonstrations: int) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
-    """Training tasks to demonstrate, and those that PPO learns from: what was shown is mostly solved, it teaches no more.
+    """Training tasks to demonstrate, and those that PPO learns from: what was shown is mostly solved already.
 
     A suite with nothing beyond the demonstrations is used for both.
     """

@@ -42,7 +42,7 @@ def train(
 
 def reinforce(config: RunConfig, run: RunDir, show: ProgressDisplay) -> Path:
     """PPO in an open run, from its latest checkpoint where it has one."""
-    from t1.quickstart import open_suite
+    from t1.quickstart import open_suite, split_train
     from t1.stages import Stages, open_tracker
     from t1.training.checkpoints import steps_done
     from t1.workshop import Workshop, model_path, normalizer_of
@@ -60,4 +60,4 @@ def reinforce(config: RunConfig, run: RunDir, show: ProgressDisplay) -> Path:
         open_tracker(config, run, before_step=done) as tracker,
         Workshop(config, start, normalizer=normalizer, version=done) as shop,
     ):
-        return Stages(shop, run, tracker, show).reinforce(start, suite.train)
+        return Stages(shop, run, tracker, show).reinforce(start, tasks)
