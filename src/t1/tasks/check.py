@@ -91,8 +91,10 @@ def _names(names: frozenset[str]) -> str:
 async def check_task(task: Task, provider: SandboxProvider) -> TaskReport:
     """Run the verifier on the untouched environment, then the solution, then the verifier twice.
 
-    Raises TaskError where the task has no solution, SandboxError where there is no sandbox to be had.
+    Raises TaskError where the task has steps or no solution, SandboxError where there is no sandbox to be had.
     """
+    if task.steps:
+        raise TaskError(task.path / "task.toml", "a task of several steps can be read but not run yet", key="steps")
     if task.solution is None:
         raise TaskError(task.path / "solution" / "solve.sh", "no reference solution to check the task with")
     script = task.solution.read_text(encoding="utf-8", errors="surrogateescape")

@@ -33,8 +33,10 @@ _CANARY = re.compile(r"\A(?:[ \t]*(?:<!--.*canary.*-->|#.*canary.*)[ \t]*(?:\n|\
 def read_task(path: Path) -> Task:
     """The task in the directory `path`. Raises TaskError with the file, the key and the reason.
 
-    The steps of a multi-step task are read and checked; no part of T1 runs them yet. Nor does any run docker-compose,
-    health checks, MCP servers or a verifier environment of its own: such keys are kept and mean nothing here.
+    What runs is the single-step task: one instruction, one verifier, one environment. The steps of a multi-step task
+    are read and checked, but no part of T1 runs them yet (nor joins a step's tests with the task's). Nor does any run
+    docker-compose, health checks, MCP servers or a verifier environment of its own, or resolve `${VAR}` from the host:
+    such keys are kept and mean nothing here. `[agent] network_mode` can close the network, not open it.
     """
     if not path.is_dir():
         raise TaskError(path, "is not a directory" if path.exists() else "no such task directory")
@@ -82,7 +84,7 @@ def _environment(path: Path, config: TaskToml) -> Environment:
         cpus=max(1, round(section.cpus)) if section.cpus else default.cpus,
         memory_mb=memory or default.memory_mb,
         storage_mb=storage or default.storage_mb,
-        allow_internet=section.internet,
+        allow_internet=section.internet and config.agent.network_mode in (None, "public"),
         build_timeout_s=section.build_timeout_sec,
         env=section.env,
     )
@@ -134,8 +136,10 @@ def _text(file: Path) -> str:
 
 
 def _bytes(file: Path) -> bytes:
-    """The bytes of a file of the task."""
+    """The bytes of a file of the task. Nothing that could block is opened."""
     try:
+        if not (file.is_file() or file.is_dir()) and file.exists():
+            raise TaskError(file, "is neither a file nor a link nor a directory")
         return file.read_bytes()
     except FileNotFoundError:
         raise TaskError(file, "no such file") from None

@@ -10,7 +10,7 @@ import re
 import tomllib
 import unicodedata
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
@@ -20,6 +20,8 @@ SCHEMA_VERSIONS = ("1.0", "1.1", "1.2", "1.3", "1.4")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])(?:I?B)?", re.IGNORECASE)
 _MEGABYTES = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024.0}
 _NO_STEP_NAME = re.compile(r'^\s*$|^\.{1,2}$|[. ]$|[<>:"/\\|?*\x00-\x1f\x7f]')
+_DEVICE = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[1-9¹²³]) *(?:\..*)?", re.IGNORECASE)
+_MAX_STEP_NAME_BYTES = 255
 
 
 class _Section(BaseModel):
@@ -28,20 +30,33 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
-class VerifierSection(_Section):
+class _NetworkSection(_Section):
+    """What network a section asks for; hosts are listed for an allow-list only."""
+
+    network_mode: Literal["public", "no-network", "allowlist"] | None = None
+    allowed_hosts: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _lists_hosts_to_allow(self) -> Self:
+        if self.allowed_hosts and self.network_mode != "allowlist":
+            raise ValueError('allowed_hosts needs network_mode = "allowlist"')
+        return self
+
+
+class VerifierSection(_NetworkSection):
     """`[verifier]`"""
 
     timeout_sec: float = Field(600.0, gt=0, allow_inf_nan=False)
     env: dict[str, str] = {}
 
 
-class AgentSection(_Section):
+class AgentSection(_NetworkSection):
     """`[agent]`"""
 
     timeout_sec: float | None = Field(None, gt=0, allow_inf_nan=False)
 
 
-class EnvironmentSection(_Section):
+class EnvironmentSection(_NetworkSection):
     """`[environment]`"""
 
     build_timeout_sec: float = Field(600.0, gt=0, allow_inf_nan=False)
@@ -53,8 +68,15 @@ class EnvironmentSection(_Section):
     memory: str | None = None
     storage: str | None = None
     allow_internet: bool | None = None
-    network_mode: Literal["public", "no-network", "allowlist"] | None = None
+    os: str = "linux"
     env: dict[str, str] = {}
+
+    @field_validator("os")
+    @classmethod
+    def _is_linux(cls, value: str) -> str:
+        if value.lower() != "linux":
+            raise ValueError("expected linux, the only system that T1 runs")
+        return value
 
     @field_validator("memory", "storage")
     @classmethod
@@ -90,7 +112,8 @@ class StepSection(_Section):
     @field_validator("name")
     @classmethod
     def _is_folder_name(cls, value: str) -> str:
-        if _NO_STEP_NAME.search(value):
+        long = len(value.encode()) > _MAX_STEP_NAME_BYTES
+        if long or _NO_STEP_NAME.search(value) or _DEVICE.fullmatch(value):
             raise ValueError("expected the name of a folder under steps/")
         return value
 
@@ -137,7 +160,7 @@ class TaskToml(_Section):
 def megabytes(size: str) -> int:
     """`"2G"` → 2048. Raises ValueError."""
     match = _SIZE.fullmatch(size.strip())
-    count = round(float(match[1]) * _MEGABYTES[match[2].upper()]) if match else 0
+    count = int(float(match[1]) * _MEGABYTES[match[2].upper()]) if match else 0
     if count < 1:
         raise ValueError("expected a size of at least 1M, such as 512M or 2G")
     return count

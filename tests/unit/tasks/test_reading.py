@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from t1.errors import TaskError
-from t1.tasks import read_task, task_digest
+from t1.tasks import read_document, read_task, task_digest
 from t1.types import Environment, Limits
 
 Make = Callable[..., Path]
@@ -101,6 +101,9 @@ def test_every_schema_is_read_under_either_name(make: Make, key: str, version: s
         ('network_mode = "allowlist"\nallowed_hosts = ["example.org"]', False),
         ('network_mode = "no-network"\nallow_internet = true', False),
         ('network_mode = "public"\nallow_internet = false', True),
+        ('[agent]\nnetwork_mode = "no-network"', False),
+        ('[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["example.org"]', False),
+        ('network_mode = "no-network"\n[agent]\nnetwork_mode = "public"', False),
     ],
 )
 def test_the_network_is_never_opened_wider_than_asked(make: Make, lines: str, reachable: bool) -> None:
@@ -109,7 +112,7 @@ def test_the_network_is_never_opened_wider_than_asked(make: Make, lines: str, re
 
 @pytest.mark.parametrize(
     ("size", "megabytes"),
-    [("2G", 2048), ("512M", 512), ("512 mb", 512), ("1.5GiB", 1536), ("2048k", 2), ("1T", 1 << 20)],
+    [("2G", 2048), ("512M", 512), ("512 mb", 512), ("1.5GiB", 1536), ("1.5M", 1), ("2048k", 2), ("1T", 1 << 20)],
 )
 def test_older_spellings_of_sizes_are_understood(make: Make, size: str, megabytes: int) -> None:
     environment = read_task(make({"task.toml": f'[environment]\nmemory = "{size}"\nstorage = "{size}"'})).environment
@@ -185,6 +188,8 @@ def refused(path: Path) -> TaskError:
         ("", "folder under steps/"),
         ("trailing.", "folder under steps/"),
         ("line\\nbreak", "folder under steps/"),
+        ("Con.txt", "folder under steps/"),
+        ("ä" * 128, "folder under steps/"),
     ],
 )
 def test_a_step_cannot_be_named_out_of_its_folder(make: Make, name: str, reason: str) -> None:
@@ -235,6 +240,11 @@ BAD_KEYS = [
     ('[environment]\nstorage = "0G"', "environment.storage", "at least 1M"),
     ('[environment]\nmemory = "1G"\nmemory_mb = 512', "environment", "contradict"),
     ('[environment]\nnetwork_mode = "some"', "environment.network_mode", "no-network"),
+    ('[environment]\nallowed_hosts = ["example.org"]', "environment", "allowlist"),
+    ('[agent]\nnetwork_mode = "public"\nallowed_hosts = ["example.org"]', "agent", "allowlist"),
+    ('[agent]\nnetwork_mode = "some"', "agent.network_mode", "no-network"),
+    ('[verifier]\nnetwork_mode = "some"', "verifier.network_mode", "no-network"),
+    ('[environment]\nos = "windows"', "environment.os", "linux"),
     ('[environment]\nworkdir = "app"', "environment.workdir", "^/"),
     ('[environment]\nallow_internet = "perhaps"', "environment.allow_internet", "boolean"),
     ("[metadata]\nnum_assertions = 0", "metadata.num_assertions", "equal to 1"),
@@ -320,6 +330,10 @@ def test_a_pipe_is_refused_and_not_waited_for(make: Make) -> None:
     task = make()
     os.mkfifo(task / "environment" / "pipe")
     assert refused(task).path == task / "environment" / "pipe"
+    (task / "task.toml").unlink()
+    os.mkfifo(task / "task.toml")
+    with pytest.raises(TaskError, match=r"task\.toml: is neither a file"):
+        read_document(task)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

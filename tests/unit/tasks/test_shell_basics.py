@@ -106,7 +106,7 @@ async def test_requirements_are_bounded_as_asked(tmp_path: Path) -> None:
         ({"min_requirements": 3, "max_requirements": 2}, "1 ≤ least"),
     ],
 )
-async def test_a_suite_that_cannot_be_is_refused(tmp_path: Path, changed: dict[str, int], reason: str) -> None:
+async def test_a_suite_that_cannot_be_is_refused(tmp_path: Path, changed: dict[str, Any], reason: str) -> None:
     with pytest.raises(TaskError, match=reason):
         await small(tmp_path / "s", **changed)
     assert names(tmp_path) == []

@@ -63,7 +63,7 @@ def test_comments_order_and_unknown_keys_survive_a_change(tmp_path: Path) -> Non
     first = write(tmp_path / "one")
     (first.path / "task.toml").write_text(text)
     document = read_document(first.path)
-    document["verifier"]["timeout_sec"] = 7.0  # type: ignore[index]
+    document["verifier"]["timeout_sec"] = 7.0
     second = write(tmp_path / "two", config=document)
     assert (second.path / "task.toml").read_text() == text.replace("5.0", "7.0")
     assert second.verifier.timeout_s == 7.0
