@@ -48,12 +48,10 @@ def reinforce(config: RunConfig, run: RunDir, show: ProgressDisplay) -> Path:
     from t1.workshop import Workshop, model_path, normalizer_of
 
     done = steps_done(run.checkpoints / "rl")
-    # A run of several stages goes on from what its own SFT made.
-    start = run.checkpoints / "sft" if (run.checkpoints / "sft").is_dir() else model_path(config)
-    made = run.path / "suite"
-    if not config.tasks.path and made.is_dir():
-        config = config.model_copy(update={"tasks": config.tasks.model_copy(update={"path": str(made)})})
     suite = open_suite(config, run, show)
+    start, tasks = model_path(config), suite.train
+    if (run.checkpoints / "sft").is_dir():  # a quickstart goes on as it began
+        start, tasks = run.checkpoints / "sft", split_train(suite, config.sft.num_demonstrations)[1]
     normalizer = normalizer_of(config, suite.train)
     run.pin("normalizer", normalizer)
     with (
