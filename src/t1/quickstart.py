@@ -58,7 +58,8 @@ def open_suite(config: RunConfig, run: RunDir, show: ProgressDisplay) -> Suite:
     """The configured suite, or `shell-basics` generated into the run; pinned by digest."""
     path = Path(config.tasks.path) if config.tasks.path else run.path / "suite"
     # A kill while generating leaves no `suite`: it gets its name when the last task is proven.
-    suite = read_suite(path) if path.is_dir() else asyncio.run(_generate(config, path, show))
+    made = bool(config.tasks.path) or path.is_dir()
+    suite = read_suite(path) if made else asyncio.run(_generate(config, path, show))
     run.pin("suite_digest", suite.digest)
     return suite
 
