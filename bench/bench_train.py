@@ -26,10 +26,10 @@ import time
 
 import numpy as np
 import torch
-from t1.routing.replay import capturing
 from transformers import PreTrainedModel, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from t1.ppo import token_mean, value_loss
+from t1.routing.replay import capturing
 from t1.training.attention import attend_within_segments
 from t1.training.batches import Batch
 from t1.training.config import PPOConfig

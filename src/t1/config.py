@@ -36,16 +36,16 @@ class RunSection(Section):
 
     seed: int = Field(0, ge=0)
     """Decides tasks, demonstrations, initial weights and draws."""
-    steps: int = Field(80, ge=1)
+    steps: int = Field(90, ge=1)
     """PPO steps."""
-    budget_s: float | None = Field(800.0, gt=0)
+    budget_s: float | None = Field(840.0, gt=0)
     """Seconds for the whole quickstart: PPO begins no step that would leave no time for the last evaluation."""
     checkpoint_every: int = Field(10, ge=1)
     """Steps between checkpoints; the last step always writes one."""
     keep_checkpoints: int = Field(2, ge=1)
     """Older checkpoints are removed, but never the last complete one."""
     threads: int = Field(0, ge=0)
-    """torch threads; 0 = one. More is faster only on a machine that nothing else uses, and far slower on any other."""
+    """torch threads of the trainers; 0 = one per core, at most two. The engine leaves one core to the sandboxes."""
 
 
 class TasksSection(Section):
@@ -55,7 +55,7 @@ class TasksSection(Section):
     """A suite: task directories, or `train/` and `heldout/` of them. Empty = generate `shell-basics` in the run."""
     num_train: int = Field(900, ge=1)
     """Generated training tasks."""
-    num_heldout: int = Field(300, ge=1)
+    num_heldout: int = Field(600, ge=1)
     """Generated held-out tasks."""
     min_requirements: int = Field(1, ge=1)
     max_requirements: int = Field(5, ge=1)
@@ -113,7 +113,7 @@ class TitoSection(Section):
 class EvaluationSection(Section):
     """How a checkpoint is measured."""
 
-    num_tasks: int = Field(300, ge=1)
+    num_tasks: int = Field(600, ge=1)
     """Held-out tasks, the same for every stage."""
     rollouts_per_task: int = Field(1, ge=1)
     seed: int = Field(1000, ge=0)

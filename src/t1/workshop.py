@@ -6,6 +6,7 @@ The commands and the quickstart share it. Config stops here: below, every part a
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,8 @@ class Workshop:
         self.renderer = ChatMLRenderer.from_pretrained(model_path)
         self.runner = asyncio.Runner()
         self.normalizer = normalizer
-        threads = config.run.threads or 1
+        # Training has the machine for itself; while the engine decodes, the sandboxes need a core.
+        threads = config.run.threads or min(2, len(os.sched_getaffinity(0)))
         use_threads(threads)
         model = load_model(model_path, dtype=config.model.dtype)
         self.num_experts: int | None = getattr(model.config, "num_experts", None)
@@ -54,7 +56,7 @@ class Workshop:
             max_rows=config.rollouts.max_concurrent,
             version=version,
             seed=config.run.seed,
-            num_threads=threads,
+            num_threads=max(1, threads - 1),
         )
         self.harness = TerminalHarness(self.renderer, config.harness)
 

@@ -23,6 +23,12 @@ def adamw(model: nn.Module, *, lr: float, weight_decay: float) -> torch.optim.Ad
     return torch.optim.AdamW(groups, lr=lr, fused=True)
 
 
+def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Use this learning rate from now on: a checkpoint's state brings the rate that it was saved with."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
 def take_step(optimizer: torch.optim.Optimizer, *, grad_clip: float) -> float:
     """Clip the gradients to a total norm of `grad_clip`, step, forget them. Returns the norm before clipping.
 

@@ -37,7 +37,7 @@ from t1.training.checkpoints import load_checkpoint, save_checkpoint
 from t1.training.config import PPOConfig
 from t1.training.critic import Critic
 from t1.training.forward import action_logprobs, pack_limit
-from t1.training.optimization import adamw, take_step
+from t1.training.optimization import adamw, set_rate, take_step
 from t1.training.packs import Pack
 
 
@@ -272,6 +272,8 @@ class PPOTrainer:
             expect={"normalizer": self.normalizer},
         )
         self.num_steps = progress["num_steps"]
+        set_rate(self.policy_optimizer, self.config.lr)
+        set_rate(self.critic_optimizer, self.config.critic_lr)
 
     @property
     def _optimizers(self) -> dict[str, torch.optim.Optimizer]:

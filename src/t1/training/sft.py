@@ -19,7 +19,7 @@ from t1.training.attention import attend_within_segments
 from t1.training.checkpoints import load_checkpoint, save_checkpoint
 from t1.training.config import SFTConfig
 from t1.training.forward import action_logprobs, pack_limit
-from t1.training.optimization import adamw, take_step
+from t1.training.optimization import adamw, set_rate, take_step
 from t1.training.packs import pack
 from t1.types import Trajectory
 
@@ -78,6 +78,7 @@ class SFTTrainer:
         """Go on bit for bit where `save` was called. Raises CheckpointError, with nothing changed, if it cannot be."""
         progress = load_checkpoint(path, policy=self.model, optimizers={"policy": self.optimizer})
         self.num_steps = progress["num_steps"]
+        set_rate(self.optimizer, self.config.lr)
 
     def weights(self) -> Mapping[str, Any]:
         """The model's weights by name: live tensors, to be copied before the next step."""
