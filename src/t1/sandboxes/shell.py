@@ -306,7 +306,9 @@ class Shell:
             return
         with contextlib.suppress(ProcessLookupError):
             if self._init is None:
-                self._process.kill()
+                # Between its birth and its prctl the namespace's init does not yet die with bubblewrap, and would wait
+                # for it for ever; until then it is in bubblewrap's process group.
+                os.killpg(self._process.pid, signal.SIGKILL)
             else:
                 signal.pidfd_send_signal(self._init, signal.SIGKILL)
 

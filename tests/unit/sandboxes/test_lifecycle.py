@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -105,6 +106,33 @@ async def test_a_cancelled_open_leaves_nothing(
     assert [path.name for path in listing(listing(open_root)[0]) if path.name.startswith("s")] == []
     await provider.close()
     assert children() == set()
+
+
+async def test_an_open_that_is_cancelled_at_any_moment_leaves_no_process(
+    open_root: Path, confined: Confinement, make_task: Callable[..., Task]
+) -> None:
+    """Case F3: bubblewrap's half-born child must not outlive it (about one in six did)."""
+    task, provider = make_task(), NamespaceProvider(open_root, confinement=confined)
+    for moment in range(40):
+        opening = asyncio.create_task(provider.open(task))
+        await asyncio.sleep(moment * 0.0003)
+        opening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await (await opening).close()
+    await provider.close()
+    until = time.monotonic() + 10
+    while left := processes_naming(open_root):
+        assert time.monotonic() < until, left
+        await asyncio.sleep(0.05)
+
+
+def processes_naming(root: Path) -> list[str]:
+    """Command lines of living processes that mention the directory."""
+    lines = []
+    for path in listing(Path("/proc")):
+        with contextlib.suppress(OSError):
+            lines.append((path / "cmdline").read_bytes().decode(errors="replace") if path.name.isdigit() else "")
+    return [line for line in lines if str(root) in line]
 
 
 async def test_close_removes_trees_that_resist(provider: NamespaceProvider, sandbox: NamespaceSandbox) -> None:
