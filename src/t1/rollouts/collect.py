@@ -15,7 +15,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from t1.errors import EngineTimeout, InfrastructureError, SandboxTimeout, SandboxUnavailable, VerifierError
+from t1.errors import (
+    EngineTimeout,
+    InfrastructureError,
+    SandboxTimeout,
+    SandboxUnavailable,
+    TaskError,
+    VerifierError,
+)
 from t1.protocols import Harness, Sampler, Sandbox, SandboxProvider, Verifier
 from t1.types import (
     Episode,
@@ -81,7 +88,12 @@ class Collector:
         """Stage and start (monotonic seconds) of every attempt under way: what a watchdog names."""
 
     async def collect(self, task: Task, rollout: RolloutId, *, seed: int | None = None) -> Rollout:
-        """One rollout of `task`; its outcome holds a failure only after `max_attempts` launches."""
+        """One rollout of `task`; its outcome holds a failure only after `max_attempts` launches.
+
+        Raises TaskError for a multi-step task: a score of its first instruction alone would mean nothing.
+        """
+        if task.steps:
+            raise TaskError(task.path / "task.toml", "multi-step tasks can be read but not run yet", key="steps")
         try:
             for attempt in range(1, self._bounds.max_attempts + 1):
                 # A relaunch must not replay the very draw that failed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from t1.errors import (
     SandboxError,
     SandboxUnavailable,
     SandboxVanished,
+    TaskError,
     VerifierError,
 )
 from t1.protocols import Harness
@@ -24,7 +26,7 @@ from t1.testing.samplers import ScriptedSampler
 from t1.testing.sandboxes import FakeSandbox, FakeSandboxProvider
 from t1.testing.tasks import example_task
 from t1.testing.verifiers import FakeVerifier, verdict_of
-from t1.types import CommandResult, RewardSource, Rollout, RolloutId, StopReason, Task, Turn, Verdict
+from t1.types import CommandResult, RewardSource, Rollout, RolloutId, Step, StopReason, Task, Turn, Verdict
 
 ID = RolloutId("example", 0, 0)
 TASK = example_task()
@@ -151,6 +153,15 @@ async def test_a_broken_capture_is_launched_again_before_anything_is_verified() 
     bench = Bench(check_turns=check)
     assert (await bench.collect()).attempts == 2
     assert (bench.collector.failures, bench.verifier.verified) == ({"RoutingError": 1}, ["example"])
+
+
+async def test_a_multi_step_task_is_refused_by_name_and_not_half_run() -> None:
+    bench = Bench()
+    step = Step("first", "Do this.", TASK.verifier, TASK.limits)
+    with pytest.raises(TaskError, match="multi-step"):
+        await bench.collect(replace(TASK, steps=(step,)))
+    assert bench.provider.opened == []
+    assert bench.left() == NOTHING
 
 
 async def test_a_host_without_sandboxes_stops_at_once() -> None:
