@@ -5,7 +5,7 @@ samples 128. `generate` gets the same weights, prompts, attention and expert ker
 captures neither log-probabilities nor routes, both of which the engine does. Pairs alternate in one process, which
 side goes first alternates too; medians over pairs, prompt included. The last line is one JSON object.
 
-    python bench/bench_engine.py [--threads 2] [--pairs 5] [--rows 1 8 32]
+    python bench/bench_engine.py [--threads 1] [--pairs 11] [--rows 1 8 32]
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import statistics
 import time
 
@@ -35,21 +34,22 @@ def main() -> None:
     reference = load_model(_config())
     model = load_model(_config())
     model.load_state_dict(reference.state_dict())
-    engine, generate = {}, {}
+    engine, generate, ratios = {}, {}, {}
     for rows in options.rows:
         pairs = asyncio.run(_pairs(model, reference, rows, options))
         ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
         ratio = statistics.median(one / other for one, other in pairs)
         print(f"{rows} rows: engine {ours:.0f}, generate {theirs:.0f} tokens/s, median ratio {ratio:.2f}")
-        engine[str(rows)], generate[str(rows)] = round(ours), round(theirs)
-    print(json.dumps({"tokens_per_s": engine, "generate_tokens_per_s": generate, "threads": options.threads}))
+        engine[str(rows)], generate[str(rows)], ratios[str(rows)] = round(ours), round(theirs), round(ratio, 3)
+    line = {"tokens_per_s": engine, "generate_tokens_per_s": generate, "ratio": ratios, "threads": options.threads}
+    print(json.dumps(line))
 
 
 def _options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--pairs", type=int, default=11)
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 32])
     return parser.parse_args()
 
