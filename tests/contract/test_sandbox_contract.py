@@ -107,6 +107,8 @@ async def test_a_stopped_sandbox_runs_nothing_and_stop_may_be_called_twice(sandb
 async def test_close_is_safe_to_call_twice(sandbox: Sandbox) -> None:
     await sandbox.close()
     await sandbox.close()
+    with pytest.raises(SandboxVanished):
+        await sandbox.run("true", timeout_s=10)
 
 
 async def test_sandboxes_do_not_see_one_another(provider: SandboxProvider, task: Task) -> None:

@@ -43,7 +43,7 @@ def load_model(
         if not (path / "config.json").is_file():
             raise CheckpointError(f"{path}: no config.json; expected a checkpoint in Hugging Face format")
         try:
-            with _no_progress_bar():
+            with no_progress_bar():
                 model = loader.from_pretrained(path, dtype=dtype, local_files_only=True, **kernels)
         except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
             raise CheckpointError(f"{path}: {error}") from error
@@ -60,7 +60,7 @@ def use_threads(num_threads: int) -> None:
 
 
 @contextmanager
-def _no_progress_bar() -> Iterator[None]:
+def no_progress_bar() -> Iterator[None]:
     """Keep transformers from drawing over the run's own display."""
     bars: Any = logging
     shown = bars.is_progress_bar_enabled()

@@ -16,8 +16,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.utils import logging as transformers_logging
 
 from t1.errors import CheckpointError
+from t1.inference.models import no_progress_bar
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -60,7 +59,7 @@ def save_checkpoint(
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        with _no_progress_bar():
+        with no_progress_bar():
             policy.save_pretrained(partial)
         if critic is not None:
             save_file({name: weight.contiguous() for name, weight in critic.state_dict().items()}, partial / CRITIC)
@@ -176,7 +175,7 @@ def _read_policy(path: Path, policy: PreTrainedModel) -> dict[str, Tensor]:
     kind = json.loads((path / "config.json").read_text()).get("model_type")
     if kind != policy.config.model_type:
         raise CheckpointError(f"{path}: holds a {kind} model, this run has {policy.config.model_type}")
-    with _no_progress_bar():
+    with no_progress_bar():
         saved: dict[str, Tensor] = type(policy).from_pretrained(path, dtype=policy.dtype).state_dict()
     _check_shapes(path, "policy", saved, policy)
     return saved
@@ -235,16 +234,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """Keep transformers' own bars out of the run's display."""
-    bars: Any = transformers_logging
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            bars.enable_progress_bar()

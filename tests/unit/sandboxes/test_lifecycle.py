@@ -220,3 +220,4 @@ def test_a_pid_that_was_used_again_is_not_the_owner(tmp_path: Path) -> None:
 
 def test_removing_what_is_not_there_is_fine(tmp_path: Path) -> None:
     remove(tmp_path / "none")
+    assert listing(tmp_path) == []
