@@ -13,6 +13,7 @@ LAYERS = (
     {"protocols"},
     {"tasks", "sandboxes", "verification", "inference", "progress", "tracking"},
     {"harness"},
+    {"gateway"},
     {"rollouts"},
     {"tito", "routing", "ppo"},
     {"training"},
