@@ -107,7 +107,7 @@ class GatewayError(T1Error):
     """A call that gets an error reply; nothing of the session changed."""
 
     def __init__(self, status: int, kind: str, message: str, param: str = "") -> None:
-        """`status`: HTTP. `kind`: OpenAI-style error type, such as invalid_request_error. `param`: the field at fault."""
+        """`status`: HTTP. `kind`: such as invalid_request_error. `param`: the field at fault."""
         self.status, self.kind, self.param = status, kind, param
         super().__init__(message)
 
