@@ -12,7 +12,7 @@ LAYERS = (
     {"types", "errors"},
     {"protocols"},
     {"tasks", "sandboxes", "verification", "inference", "progress", "tracking"},
-    {"harness"},
+    {"harness", "harbor"},
     {"gateway"},
     {"rollouts"},
     {"tito", "routing", "ppo"},

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -47,6 +48,7 @@ class NamespaceSandbox:
         limits: ProcessLimits,
         storage_bytes: int,
         open_timeout_s: float,
+        uncarried: frozenset[str],
         closed: Callable[[NamespaceSandbox], None],
     ) -> None:
         self.id = name
@@ -58,6 +60,7 @@ class NamespaceSandbox:
         self._limits = limits
         self._storage_bytes = storage_bytes
         self._open_timeout_s = open_timeout_s
+        self._uncarried = uncarried
         self._closed = closed
         self._shell: Shell | None = None
         self._last_directory = workdir
@@ -122,7 +125,7 @@ class NamespaceSandbox:
         async with self._busy:  # a command under way ends at once now
             if self._shell is not None:
                 await self._shell.close()
-        carried = {place: place[1:] for place in self._places if place != VERIFIER_PLACE}
+        carried = {place: place[1:] for place in self._places if place not in self._uncarried}
         return FileChanges(root=self.directory, places=carried)
 
     async def close(self) -> None:
@@ -159,12 +162,15 @@ class NamespaceProvider:
         num_processes: int = 256,
         file_mb: int = 1024,
         open_timeout_s: float = 30.0,
+        places: Sequence[str] = (),
     ) -> None:
+        """`places`: further top-level directories that can be written and are never carried to the verifier."""
         self._root = (root or default_root()).absolute()
         self._way = confinement
         self._num_processes = num_processes
         self._file_mb = file_mb
         self._open_timeout_s = open_timeout_s
+        self._extra_places = tuple(places)
         self._uids = uids()
         self._numbers = itertools.count()
         self._home: Path | None = None
@@ -255,7 +261,8 @@ class NamespaceProvider:
         """The task's image, read once."""
         key = f"{task.digest} {task.environment.path}"
         if key not in self._images:
-            self._images[key] = read_image(task.environment)
+            image = read_image(task.environment)
+            self._images[key] = replace(image, places=tuple(dict.fromkeys([*image.places, *self._extra_places])))
         return self._images[key]
 
     def _tests(self, home: Path, task: Task) -> Path:
@@ -292,6 +299,7 @@ class NamespaceProvider:
             limits=ProcessLimits(task.environment.memory_mb, self._file_mb, self._num_processes),
             storage_bytes=task.environment.storage_mb << 20,
             open_timeout_s=self._open_timeout_s,
+            uncarried=frozenset({VERIFIER_PLACE, *self._extra_places}),
             closed=self._open.discard,
         )
         self._open.add(sandbox)
