@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from harbor.models.verifier.result import VerifierResult
 from harbor.verifier.base import BaseVerifier
@@ -39,7 +39,7 @@ class T1Verifier(BaseVerifier):
         return VerifierResult(rewards=self._rewards(verdict))
 
     def _rewards(self, verdict: Verdict) -> dict[str, float | int]:
-        kind = "binary" if self._normalizer is None else "dense"
+        kind: Literal["binary", "dense"] = "binary" if self._normalizer is None else "dense"
         reward, source = score(verdict, normalizer=self._normalizer or 1.0, kind=kind)
         rewards: dict[str, float | int] = {"reward": reward, "solved": int(verdict.solved)}
         if verdict.assertions is not None:
