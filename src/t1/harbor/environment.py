@@ -1,4 +1,4 @@
-"""Harbor's environment on T1's sandboxes: whatever agent Harbor drives works in a namespace sandbox.
+"""Harbor's environment on T1's sandboxes: whatever agent Harbor drives works in one of them.
 
 Harbor speaks to an environment in commands and file transfers; a sandbox has one shell and a read. So uploads travel
 through the shell as base64, and every command runs in a subshell: its directory and variables end with it.
@@ -13,12 +13,13 @@ import io
 import shlex
 import tarfile
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any
 
 from harbor.environments.base import BaseEnvironment, ExecResult, SandboxBuildFailedError, transfer_tar_filter
 from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
 
 from t1.errors import SandboxError, SandboxUnavailable, TaskError
+from t1.harbor.link import BorrowedSandbox, RunsAndReads
 from t1.protocols import Sandbox, SandboxProvider
 from t1.sandboxes import NamespaceProvider, probe
 from t1.tasks import read_task
@@ -34,25 +35,10 @@ HARBOR_PLACES = ("/solution", "/tests", "/skills")
 """Directories that Harbor's agents and its stock verifier make; our own verifier never carries them over."""
 
 
-class T1Environment(BaseEnvironment):
-    """One sandbox of `NamespaceProvider`. Users other than root do not exist in it."""
+class SandboxEnvironment(BaseEnvironment):
+    """Commands and transfers over whatever sandbox is at hand. Users other than root do not exist in it."""
 
-    provider: SandboxProvider
-    task: Task
-    sandbox: Sandbox | None
-
-    resource_limits: ClassVar[EnvironmentResourceCapabilities] = EnvironmentResourceCapabilities(memory_limit=True)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Harbor's arguments, as they come."""
-        super().__init__(*args, **kwargs)
-        self.provider = NamespaceProvider(places=HARBOR_PLACES)
-        self.sandbox = None
-
-    @staticmethod
-    def type() -> str:
-        """The name that Harbor's records show."""
-        return "t1-namespaces"
+    sandbox: RunsAndReads | None = None
 
     @property
     def capabilities(self) -> EnvironmentCapabilities:
@@ -62,36 +48,7 @@ class T1Environment(BaseEnvironment):
     @classmethod
     def resource_capabilities(cls) -> EnvironmentResourceCapabilities:
         """Memory is bounded, processors are not."""
-        return cls.resource_limits
-
-    @classmethod
-    def preflight(cls, kwargs: dict[str, Any] | None = None) -> None:
-        """Refuse before any trial starts where this host cannot confine a shell."""
-        super().preflight(kwargs)
-        found = probe()
-        if not found:
-            raise SystemExit(f"t1 sandboxes: {found}")
-
-    def _validate_definition(self) -> None:
-        """The task must be one that T1 reads; a broken one is named by path, key and reason."""
-        self.task = read_task(self.environment_dir.parent)
-
-    async def start(self, force_build: bool) -> None:
-        """Open the sandbox. Nothing is cached between trials, so `force_build` changes nothing."""
-        if self.task.environment.allow_internet:
-            self.logger.warning("%s asks for a network; sandboxes of t1 have none", self.task.id)
-        try:
-            self.sandbox = await self.provider.open(self.task)
-        except TaskError as error:
-            raise SandboxBuildFailedError(str(error)) from error
-        await self._upload_environment_dir_after_start()
-
-    async def stop(self, delete: bool) -> None:
-        """Close the sandbox and everything of its provider. There is nothing to keep, whatever `delete` says."""
-        sandbox, self.sandbox = self.sandbox, None
-        if sandbox is not None:
-            await sandbox.close()
-        await self.provider.close()
+        return EnvironmentResourceCapabilities(memory_limit=True)
 
     async def exec(
         self,
@@ -153,7 +110,7 @@ class T1Environment(BaseEnvironment):
             raise FileNotFoundError(f"{source_dir}: could not be packed in the sandbox")
         await asyncio.to_thread(_unpack, packed, Path(target_dir))
 
-    def _live(self) -> Sandbox:
+    def _live(self) -> RunsAndReads:
         if self.sandbox is None:
             raise SandboxUnavailable(f"{self.session_id}: the sandbox is not open; call start first")
         return self.sandbox
@@ -172,6 +129,79 @@ class T1Environment(BaseEnvironment):
             piece = base64.b64encode(content[start : start + CHUNK_BYTES]).decode()
             await self._must(f"printf %s {piece} | base64 -d >> {shlex.quote(staged)}")
         await self._must(f"{sink} < {shlex.quote(staged)}; status=$?; rm -f {shlex.quote(staged)}; exit $status")
+
+
+class T1Environment(SandboxEnvironment):
+    """One sandbox of `NamespaceProvider`, from open to close."""
+
+    task: Task
+    sandbox: Sandbox | None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Harbor's arguments, as they come."""
+        super().__init__(*args, **kwargs)
+        self.provider: SandboxProvider = NamespaceProvider(places=HARBOR_PLACES)
+
+    @staticmethod
+    def type() -> str:
+        """The name that Harbor's records show."""
+        return "t1-namespaces"
+
+    @classmethod
+    def preflight(cls, kwargs: dict[str, Any] | None = None) -> None:
+        """Refuse before any trial starts where this host cannot confine a shell."""
+        super().preflight(kwargs)
+        found = probe()
+        if not found:
+            raise SystemExit(f"t1 sandboxes: {found}")
+
+    def _validate_definition(self) -> None:
+        """The task must be one that T1 reads; a broken one is named by path, key and reason."""
+        self.task = read_task(self.environment_dir.parent)
+
+    async def start(self, force_build: bool) -> None:
+        """Open the sandbox. Nothing is cached between trials, so `force_build` changes nothing."""
+        if self.task.environment.allow_internet:
+            self.logger.warning("%s asks for a network; sandboxes of t1 have none", self.task.id)
+        try:
+            self.sandbox = await self.provider.open(self.task)
+        except TaskError as error:
+            raise SandboxBuildFailedError(str(error)) from error
+        await self._upload_environment_dir_after_start()
+
+    async def stop(self, delete: bool) -> None:
+        """Close the sandbox and everything of its provider. There is nothing to keep, whatever `delete` says."""
+        sandbox, self.sandbox = self.sandbox, None
+        if sandbox is not None:
+            await sandbox.close()
+        await self.provider.close()
+
+
+class BorrowedEnvironment(SandboxEnvironment):
+    """A sandbox that another process owns and verifies (`link.py`)."""
+
+    def __init__(self, socket: Path, **kwargs: Any) -> None:
+        """`socket`: where the owner lends it."""
+        super().__init__(**kwargs)
+        self._socket = socket
+
+    @staticmethod
+    def type() -> str:
+        """The name that Harbor's records show."""
+        return "t1-borrowed"
+
+    def _validate_definition(self) -> None:
+        """The owner has read the task."""
+
+    async def start(self, force_build: bool) -> None:
+        """Connect."""
+        self.sandbox = BorrowedSandbox(self._socket)
+
+    async def stop(self, delete: bool) -> None:
+        """Close the connection; the sandbox is its owner's."""
+        sandbox, self.sandbox = self.sandbox, None
+        if isinstance(sandbox, BorrowedSandbox):
+            await sandbox.aclose()
 
 
 def _pack(source: Path) -> bytes:
