@@ -78,6 +78,7 @@ class Mounts:
     etc: Path
     writable: Mapping[str, Path]
     readonly: Mapping[str, Path]
+    """Path in the sandbox → host directory or file, as `writable`."""
 
 
 def command_line(

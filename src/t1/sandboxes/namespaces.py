@@ -7,23 +7,22 @@ policies, models or rewards; what it opens it closes, and what a killed owner le
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import itertools
-import os
+import copy
 import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from t1.errors import SandboxError, SandboxUnavailable, SandboxVanished, TaskError
-from t1.sandboxes.confinement import Confinement, Mounts, SandboxProbe, command_line, make_etc, probe, uids
-from t1.sandboxes.dockerfile import Image, read_image
-from t1.sandboxes.leases import default_root, lease, remove, sweep
+from t1.errors import SandboxError, SandboxVanished, TaskError
+from t1.sandboxes.confinement import Confinement, Mounts, SandboxProbe, command_line, probe
+from t1.sandboxes.dockerfile import Image
+from t1.sandboxes.home import Home, check_passable
+from t1.sandboxes.leases import remove
 from t1.sandboxes.output import BoundedOutput
 from t1.sandboxes.places import make_places, read_file, used_bytes
+from t1.sandboxes.reach import Address, Reach
 from t1.sandboxes.shell import Ending, ProcessLimits, Shell
 from t1.types import CommandResult, FileChanges, Task
 
@@ -49,6 +48,7 @@ class NamespaceSandbox:
         storage_bytes: int,
         open_timeout_s: float,
         uncarried: frozenset[str],
+        reach: Mapping[int, Address],
         closed: Callable[[NamespaceSandbox], None],
     ) -> None:
         self.id = name
@@ -61,6 +61,8 @@ class NamespaceSandbox:
         self._storage_bytes = storage_bytes
         self._open_timeout_s = open_timeout_s
         self._uncarried = uncarried
+        self._addresses = reach
+        self._reach: Reach | None = None
         self._closed = closed
         self._shell: Shell | None = None
         self._last_directory = workdir
@@ -69,13 +71,31 @@ class NamespaceSandbox:
 
     async def start(self) -> Shell:
         """Start a shell over the places, in the last known directory."""
-        self._shell = await Shell.start(
+        shell = await Shell.start(
             self._confine,
             directories=(self._last_directory, self._workdir),
             limits=self._limits,
             timeout_s=self._open_timeout_s,
         )
-        return self._shell
+        self._shell = shell
+        self._unreach()  # a shell that was started anew has a network namespace of its own
+        if self._addresses:
+            try:
+                self._reach = await Reach.open(shell.init_pid, self._addresses)
+            except BaseException:
+                await shell.close()
+                raise
+        return shell
+
+    @property
+    def pid(self) -> int | None:
+        """Its first process, as the host numbers it; None while there is none."""
+        return self._shell.init_pid if self._shell is not None and self._shell.alive else None
+
+    def _unreach(self) -> None:
+        if self._reach is not None:
+            self._reach.close()
+            self._reach = None
 
     async def run(self, command: str, *, timeout_s: float, max_output_bytes: int = 65536) -> CommandResult:
         """See `protocols.Sandbox.run`. A shell that a command took with it is started anew over the same files."""
@@ -120,6 +140,7 @@ class NamespaceSandbox:
     async def stop(self) -> FileChanges:
         """See `protocols.Sandbox.stop`. When this returns, every process of the sandbox is dead."""
         self._stopped = True
+        self._unreach()
         if self._shell is not None:
             self._shell.kill_now()
         async with self._busy:  # a command under way ends at once now
@@ -148,7 +169,7 @@ def over_quota(places: Mapping[str, Path], storage_bytes: int) -> bool:
 
 
 class NamespaceProvider:
-    """Opens namespace sandboxes under `root` (default: the temporary directory). There is never a network in them.
+    """Opens namespace sandboxes under `root` (default: the temporary directory). They have no network but `reach`.
 
     Open them from a thread that lives as long as they do: the kernel kills them with the thread that started them.
     Raises SandboxUnavailable, with what to change, where this host cannot confine a shell.
@@ -163,26 +184,38 @@ class NamespaceProvider:
         file_mb: int = 1024,
         open_timeout_s: float = 30.0,
         places: Sequence[str] = (),
+        reach: Mapping[int, Address] | None = None,
+        readable: Sequence[Path] = (),
     ) -> None:
-        """`places`: further top-level directories that can be written and are never carried to the verifier."""
-        self._root = (root or default_root()).absolute()
-        self._way = confinement
+        """`places`: further top-level directories that can be written and are never carried to the verifier.
+
+        `reach`: port of 127.0.0.1 in the agent's sandbox → (host, port) as the host resolves it; a pristine sandbox
+        never has it. `readable`: files or directories of the host, read-only at the same path in every sandbox.
+        """
+        self._home = Home(root, confinement, tuple(places))
         self._num_processes = num_processes
         self._file_mb = file_mb
         self._open_timeout_s = open_timeout_s
         self._extra_places = tuple(places)
-        self._uids = uids()
-        self._numbers = itertools.count()
-        self._home: Path | None = None
-        self._images: dict[str, Image] = {}
+        self._reach = dict(reach or {})
+        self._readable = tuple(path.absolute() for path in readable)
         self._open: set[NamespaceSandbox] = set()
+
+    def with_reach(self, reach: Mapping[int, Address], readable: Sequence[Path] = ()) -> NamespaceProvider:
+        """The same provider for sandboxes that reach these addresses too. The two share one life: closing either
+        closes the sandboxes of both.
+        """
+        other = copy.copy(self)
+        other._reach = {**self._reach, **reach}
+        other._readable = (*self._readable, *(path.absolute() for path in readable))
+        return other
 
     async def open(self, task: Task) -> NamespaceSandbox:
         """See `protocols.SandboxProvider.open`."""
-        home, image = self._prepare(), self._image(task)
-        name, directory = self._next(home)
-        uid = self._uid()
-        places = make_places(directory, image, uid if self._owned() else None)
+        home = self._home
+        home.prepare()
+        image, (name, directory), uid = home.image(task), home.next(), home.uid()
+        places = make_places(directory, image, uid if home.owned else None)
         sandbox = await self._start(task, name, directory, places, image, uid, tests=None)
         try:
             for step in image.runs:
@@ -198,82 +231,24 @@ class NamespaceProvider:
 
     async def open_pristine(self, task: Task, changes: FileChanges) -> NamespaceSandbox:
         """See `protocols.SandboxProvider.open_pristine`: the agent's places are mounted, its shell is not carried."""
-        home, image = self._prepare(), self._image(task)
-        name, directory = self._next(home)
+        home = self._home
+        home.prepare()
+        image, (name, directory) = home.image(task), home.next()
         carried = {place: changes.root / subtree for place, subtree in changes.places.items()}
         # The agent is dead; its uid is the one that can read all of its files.
-        uid = next(iter(carried.values())).stat(follow_symlinks=False).st_uid if carried else self._uid()
+        uid = next(iter(carried.values())).stat(follow_symlinks=False).st_uid if carried else home.uid()
         fresh = Image(places=tuple(dict.fromkeys(p for p in (*image.places, VERIFIER_PLACE) if p not in carried)))
-        places = {**make_places(directory, fresh, uid if self._owned() else None), **carried}
-        return await self._start(task, name, directory, places, image, uid, tests=self._tests(home, task))
+        places = {**make_places(directory, fresh, uid if home.owned else None), **carried}
+        return await self._start(task, name, directory, places, image, uid, tests=home.tests(task))
 
     async def close(self) -> None:
         """See `protocols.SandboxProvider.close`; removes everything of this provider from the disk."""
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._open)))
-        if self._home is not None:
-            home, self._home = self._home, None
-            await asyncio.to_thread(remove, home)
+        await asyncio.to_thread(self._home.remove)
 
     def probe(self) -> SandboxProbe:
         """What this host can do."""
         return probe()
-
-    def _prepare(self) -> Path:
-        """The provider's own directory; made, and the host probed, when the first sandbox is opened."""
-        if self._home is None:
-            if self._way is None:
-                found = probe()
-                if found.confinement is None:
-                    raise SandboxUnavailable(f"{found.problem}. To fix it: {found.fix}")
-                self._way = found.confinement
-            sweep(self._root)
-            home = lease(self._root)
-            try:
-                self._check_passable(home)
-                make_etc(home / "etc")
-            except BaseException:
-                remove(home)
-                raise
-            self._home = home
-        return self._home
-
-    def _check_passable(self, home: Path) -> None:
-        """The sandboxes' uids must be able to reach their places."""
-        closed = [path for path in home.parents if not path.stat().st_mode & 0o001]
-        if self._owned() and closed:
-            raise SandboxUnavailable(
-                f"{closed[-1]} cannot be entered by other uids, so sandboxes cannot live in {self._root}. "
-                f"To fix it: choose another directory for them, or chmod o+x {closed[-1]}"
-            )
-
-    def _owned(self) -> bool:
-        """True when each sandbox has a uid of its own."""
-        return self._way is not Confinement.USER
-
-    def _uid(self) -> int:
-        return next(self._uids) if self._owned() else os.geteuid()
-
-    def _next(self, home: Path) -> tuple[str, Path]:
-        name = f"s{next(self._numbers)}"
-        return f"{home.name.rpartition('-')[2]}-{name}", home / name
-
-    def _image(self, task: Task) -> Image:
-        """The task's image, read once."""
-        key = f"{task.digest} {task.environment.path}"
-        if key not in self._images:
-            image = read_image(task.environment)
-            self._images[key] = replace(image, places=tuple(dict.fromkeys([*image.places, *self._extra_places])))
-        return self._images[key]
-
-    def _tests(self, home: Path, task: Task) -> Path:
-        """A readable copy of the task's tests/, made once."""
-        path = home / "tests" / hashlib.sha256(f"{task.digest} {task.verifier.path}".encode()).hexdigest()
-        if not path.is_dir():
-            shutil.copytree(task.verifier.path, path, symlinks=True)
-            for entry in (path.parent, path, *path.rglob("*")):
-                if not entry.is_symlink():
-                    entry.chmod(0o755 if entry.is_dir() else 0o644 | entry.stat().st_mode & 0o111)
-        return path
 
     async def _start(
         self,
@@ -287,19 +262,22 @@ class NamespaceProvider:
         tests: Path | None,
     ) -> NamespaceSandbox:
         """A started sandbox, known to this provider until it is closed."""
-        assert self._way is not None
-        assert self._home is not None
-        mounts = Mounts(self._home / "etc", places, {} if tests is None else {"/tests": tests})
+        if self._home.owned:
+            for path in self._readable:
+                check_passable(path)
+        readonly = {str(path): path for path in self._readable} | ({} if tests is None else {"/tests": tests})
+        mounts = Mounts(self._home.path / "etc", places, readonly)
         sandbox = NamespaceSandbox(
             name,
             directory,
             places,
             image.workdir,
-            confine=partial(command_line, self._way, uid, mounts, image.env),
+            confine=partial(command_line, self._home.way, uid, mounts, image.env),
             limits=ProcessLimits(task.environment.memory_mb, self._file_mb, self._num_processes),
             storage_bytes=task.environment.storage_mb << 20,
             open_timeout_s=self._open_timeout_s,
             uncarried=frozenset({VERIFIER_PLACE, *self._extra_places}),
+            reach=self._reach if tests is None else {},
             closed=self._open.discard,
         )
         self._open.add(sandbox)

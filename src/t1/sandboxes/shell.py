@@ -92,7 +92,8 @@ class Shell:
         self._pipe = pipe
         self._exited = os.pidfd_open(process.pid)
         self._init: int | None = None
-        self._init_pid = 0
+        self.init_pid = 0
+        """The shell itself, process 1 of its namespaces, as the host numbers it."""
         self._namespace = 0
         self._answer = bytearray()
         self._unsent = memoryview(b"")
@@ -143,9 +144,9 @@ class Shell:
         if not answer.startswith(b"ready\0"):
             raise SandboxError(f"a sandbox did not open: {self._complaint()}")
         self.directory = os.fsdecode(answer.split(b"\0")[1])
-        self._init_pid = _CREDENTIALS.unpack(ancillary[0][2])[0]
-        self._init = os.pidfd_open(self._init_pid)
-        self._namespace = _pid_namespace(self._init_pid)
+        self.init_pid = _CREDENTIALS.unpack(ancillary[0][2])[0]
+        self._init = os.pidfd_open(self.init_pid)
+        self._namespace = _pid_namespace(self.init_pid)
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
         self.alive = True
         loop.add_reader(self._control, self._on_control)
@@ -289,7 +290,7 @@ class Shell:
     def _kill_below(self, since: float) -> None:
         """Kill the shell's descendants that started at `since` (seconds since boot) or later."""
         tick = int(since * os.sysconf("SC_CLK_TCK")) - 1
-        for pid in _descendants(self._init_pid):
+        for pid in _descendants(self.init_pid):
             with contextlib.suppress(OSError):
                 handle = os.pidfd_open(pid)
                 try:

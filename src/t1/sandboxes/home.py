@@ -1,0 +1,112 @@
+"""Where the sandboxes of one provider live on the host: a leased directory, a shared /etc, copies of the tasks' tests.
+
+Boundary: directories, uids and images; this module starts nothing but the probe of the host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from t1.errors import SandboxUnavailable
+from t1.sandboxes.confinement import Confinement, make_etc, probe, uids
+from t1.sandboxes.dockerfile import Image, read_image
+from t1.sandboxes.leases import default_root, lease, remove, sweep
+from t1.types import Task
+
+
+class Home:
+    """Made on first use. `path` and `way` are there once `prepare` was called."""
+
+    def __init__(self, root: Path | None, way: Confinement | None, places: tuple[str, ...]) -> None:
+        self._root = (root or default_root()).absolute()
+        self._way = way
+        self._places = places
+        self._uids = uids()
+        self._numbers = itertools.count()
+        self._path: Path | None = None
+        self._images: dict[str, Image] = {}
+
+    @property
+    def path(self) -> Path:
+        """The leased directory."""
+        assert self._path is not None, "prepare() comes first"
+        return self._path
+
+    @property
+    def way(self) -> Confinement:
+        """How sandboxes are confined."""
+        assert self._way is not None, "prepare() comes first"
+        return self._way
+
+    def prepare(self) -> None:
+        """Probe the host and make the directory, once. Raises SandboxUnavailable with the fix."""
+        if self._path is not None:
+            return
+        if self._way is None:
+            found = probe()
+            if found.confinement is None:
+                raise SandboxUnavailable(f"{found.problem}. To fix it: {found.fix}")
+            self._way = found.confinement
+        sweep(self._root)
+        path = lease(self._root)
+        try:
+            if self.owned:
+                check_passable(path)
+            make_etc(path / "etc")
+        except BaseException:
+            remove(path)
+            raise
+        self._path = path
+
+    def remove(self) -> None:
+        """Take everything off the disk; `prepare` may make it anew."""
+        if self._path is not None:
+            path, self._path = self._path, None
+            remove(path)
+
+    @property
+    def owned(self) -> bool:
+        """True when each sandbox has a uid of its own."""
+        return self._way is not Confinement.USER
+
+    def uid(self) -> int:
+        """The uid of a new sandbox."""
+        return next(self._uids) if self.owned else os.geteuid()
+
+    def next(self) -> tuple[str, Path]:
+        """Name and directory of a new sandbox."""
+        name = f"s{next(self._numbers)}"
+        return f"{self.path.name.rpartition('-')[2]}-{name}", self.path / name
+
+    def image(self, task: Task) -> Image:
+        """The task's image, read once."""
+        key = f"{task.digest} {task.environment.path}"
+        if key not in self._images:
+            image = read_image(task.environment)
+            self._images[key] = replace(image, places=tuple(dict.fromkeys([*image.places, *self._places])))
+        return self._images[key]
+
+    def tests(self, task: Task) -> Path:
+        """A readable copy of the task's tests/, made once."""
+        path = self.path / "tests" / hashlib.sha256(f"{task.digest} {task.verifier.path}".encode()).hexdigest()
+        if not path.is_dir():
+            shutil.copytree(task.verifier.path, path, symlinks=True)
+            for entry in (path.parent, path, *path.rglob("*")):
+                if not entry.is_symlink():
+                    entry.chmod(0o755 if entry.is_dir() else 0o644 | entry.stat().st_mode & 0o111)
+        return path
+
+
+def check_passable(path: Path) -> None:
+    """The sandboxes' uids must be able to come as far as `path`."""
+    closed = [parent for parent in path.parents if not parent.stat().st_mode & 0o001]
+    if closed:
+        raise SandboxUnavailable(
+            f"{closed[-1]} cannot be entered by other uids, so sandboxes cannot use {path}. "
+            f"To fix it: choose another directory for them, or chmod o+x {closed[-1]}"
+        )
