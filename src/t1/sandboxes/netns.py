@@ -67,8 +67,11 @@ def _enter(pid: int, *, through_user: bool) -> None:
     try:
         if through_user:
             owner = fcntl.ioctl(namespace, NS_GET_USERNS)
-            _setns(owner)
-            os.close(owner)
+            try:
+                if os.fstat(owner).st_ino != os.stat("/proc/self/ns/user").st_ino:  # noqa: PTH116 (no pathlib here)
+                    _setns(owner)
+            finally:
+                os.close(owner)
         _setns(namespace)
     finally:
         os.close(namespace)

@@ -154,9 +154,9 @@ async def test_root_listens_in_a_thread_and_others_in_a_process_of_their_own(
     if listening is listen_in_thread and os.geteuid() != 0:
         pytest.skip("only root's threads may enter a namespace")
     assert sandbox.pid is not None
-    first, second = listening(sandbox.pid, [80, 4000])
+    first, second = listening(sandbox.pid, [80, 4010])
     with first, second:
-        told = await output(sandbox, "echo a > /dev/tcp/127.0.0.1/80 && echo b > /dev/tcp/127.0.0.1/4000 && echo fine")
+        told = await output(sandbox, "echo a > /dev/tcp/127.0.0.1/80 && echo b > /dev/tcp/127.0.0.1/4010 && echo fine")
         assert told == "fine\n"
         for listener in (first, second):
             listener.accept()[0].close()
