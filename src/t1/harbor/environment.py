@@ -27,7 +27,7 @@ from t1.types import Task
 
 MAX_OUTPUT_BYTES = 16 << 20
 MAX_TRANSFER_BYTES = 512 << 20
-CHUNK_BYTES = 96 << 10
+CHUNK_BYTES = 384 << 10
 """Of one upload command, before base64."""
 DEFAULT_TIMEOUT_S = 3600.0
 """Of a command for which Harbor names no bound."""
@@ -127,7 +127,11 @@ class SandboxEnvironment(BaseEnvironment):
         await self._must(f": > {shlex.quote(staged)}")
         for start in range(0, len(content), CHUNK_BYTES):
             piece = base64.b64encode(content[start : start + CHUNK_BYTES]).decode()
-            await self._must(f"printf %s {piece} | base64 -d >> {shlex.quote(staged)}")
+            # In the shell itself: what it starts is given no more than 128 KiB of argument.
+            line = f"printf %s {piece} | base64 -d >> {shlex.quote(staged)}"
+            ended = await self._live().run(line, timeout_s=DEFAULT_TIMEOUT_S)
+            if ended.exit_code:
+                raise SandboxError(f"{staged}: could not be written: {ended.output[-300:]}")
         await self._must(f"{sink} < {shlex.quote(staged)}; status=$?; rm -f {shlex.quote(staged)}; exit $status")
 
 
