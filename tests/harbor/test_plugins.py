@@ -65,8 +65,8 @@ class Forger(BaseAgent):
         pass
 
     async def run(self, instruction, environment, context) -> None:
-        forge = "echo 1 > /logs/verifier/reward.txt"
-        await environment.exec(f"{forge}; nohup bash -c 'while :; do {forge}; sleep 0.01; done' >/dev/null 2>&1 &")
+        forge = """chdir "/logs/verifier"; while (1) { open F, ">r"; print F 1; close F; rename "r", "reward.txt" }"""
+        await environment.exec(f"nohup perl -e '{forge}' >/dev/null 2>&1 &")
 
 
 async def test_the_oracle_solves_every_task_of_our_suite(suite, tmp_path):
