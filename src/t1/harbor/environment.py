@@ -101,7 +101,8 @@ class SandboxEnvironment(BaseEnvironment):
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         """Fetch a directory's content; links and paths that lead out of it are refused, devices are left out."""
         archive = f"/tmp/.transfer-{self.session_id}.tar"
-        await self._must(f"tar -c -f {shlex.quote(archive)} -C {shlex.quote(source_dir)} .")
+        # Status 1 says that files changed while they were read: an agent's processes may still be at work.
+        await self._must(f"tar -c -f {shlex.quote(archive)} -C {shlex.quote(source_dir)} .; test $? -le 1")
         try:
             packed = await self._live().read(archive, max_bytes=MAX_TRANSFER_BYTES)
         finally:
