@@ -1,0 +1,1 @@
+"""What completions look like, one file a format; each is a `Parser`."""
