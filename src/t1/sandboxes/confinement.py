@@ -13,6 +13,7 @@ written, not even to probe.
 from __future__ import annotations
 
 import os
+import platform
 import random
 import re
 import shutil
@@ -22,6 +23,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
+
+from t1.sandboxes import cgroups, seccomp
 
 PROBE_TIMEOUT_S = 20.0
 SHM_BYTES = 64 << 20
@@ -44,8 +47,8 @@ class SandboxProbe:
     bwrap: str = ""
     """Version of bubblewrap, or empty."""
     confinement: Confinement | None = None
-    limits: str = "rlimits"
-    """What bounds memory and processes: limits of each process and uid."""
+    limits: str = ""
+    """What bounds memory and processes, and whether system calls are filtered."""
     problem: str = ""
     fix: str = ""
 
@@ -82,9 +85,12 @@ class Mounts:
 
 
 def command_line(
-    way: Confinement, uid: int, mounts: Mounts, env: Mapping[str, str], program: Sequence[str]
+    way: Confinement, uid: int, mounts: Mounts, env: Mapping[str, str], program: Sequence[str], filter_fd: int | None
 ) -> list[str]:
-    """The whole argument list that runs `program` confined. `uid` is the sandbox's own; unused where it is ours."""
+    """The whole argument list that runs `program` confined. `uid` is the sandbox's own; unused where it is ours.
+
+    `filter_fd`: an open descriptor of the seccomp program, which every process inherits; None = no filter.
+    """
     inner = list(program)
     if way is Confinement.DROPPED:
         who = (f"--reuid={uid}", f"--regid={uid}", "--clear-groups")
@@ -93,6 +99,7 @@ def command_line(
         *(_as_uid(uid) if way is Confinement.SHIFTED else ()),
         _tool("bwrap"),
         *_namespaces(way),
+        *(() if filter_fd is None else ("--seccomp", str(filter_fd))),
         *_system(),
         *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm"),
         *("--ro-bind", "/proc/sys", "/proc/sys"),
@@ -202,9 +209,17 @@ def probe() -> SandboxProbe:
     for way in ways:
         complaint = _try(way)
         if not complaint:
-            return SandboxProbe(bwrap=version, confinement=way)
+            return SandboxProbe(bwrap=version, confinement=way, limits=_limits())
         problem = problem or complaint
     return SandboxProbe(bwrap=version, problem=f"bubblewrap {version} cannot confine here: {problem}", fix=_ALLOW)
+
+
+def _limits() -> str:
+    """What bounds a sandbox here, in words."""
+    groups = cgroups.find()
+    filtered = f"seccomp filter for {platform.machine()}" if seccomp.program() else "no seccomp filter for this machine"
+    bounds = str(groups) if groups else "no cgroups that we may use: rlimits of each process"
+    return f"{filtered}, {bounds}"
 
 
 _CHECK = "test ! -w /proc/sys/kernel/hostname && test ! -w /usr && exit 42"
@@ -214,7 +229,7 @@ _CHECK = "test ! -w /proc/sys/kernel/hostname && test ! -w /usr && exit 42"
 def _try(way: Confinement) -> str:
     """Why this way does not work, or nothing."""
     mounts = Mounts(etc=Path("/usr/share"), writable={}, readonly={})
-    words = command_line(way, next(uids()), mounts, {"PATH": "/usr/bin:/bin"}, ["/bin/bash", "-c", _CHECK])
+    words = command_line(way, next(uids()), mounts, {"PATH": "/usr/bin:/bin"}, ["/bin/bash", "-c", _CHECK], None)
     try:
         ended = subprocess.run(
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=PROBE_TIMEOUT_S

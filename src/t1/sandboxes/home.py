@@ -12,20 +12,26 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from t1.errors import SandboxUnavailable
+from t1.errors import SandboxError, SandboxUnavailable
+from t1.sandboxes import cgroups, seccomp
+from t1.sandboxes.cgroups import Group, GroupLimits
 from t1.sandboxes.confinement import Confinement, make_etc, probe, uids
 from t1.sandboxes.dockerfile import Image, read_image
 from t1.sandboxes.leases import default_root, lease, remove, sweep
+from t1.sandboxes.nursery import Nursery
 from t1.types import Task
 
 
 class Home:
     """Made on first use. `path` and `way` are there once `prepare` was called."""
 
-    def __init__(self, root: Path | None, way: Confinement | None, places: tuple[str, ...]) -> None:
+    def __init__(self, root: Path | None, way: Confinement | None, places: tuple[str, ...], label: str) -> None:
         self._root = (root or default_root()).absolute()
         self._way = way
         self._places = places
+        self._label = label
+        self._groups: cgroups.Place | None = None
+        self._nursery: Nursery | None = None
         self._uids = uids()
         self._numbers = itertools.count()
         self._path: Path | None = None
@@ -53,21 +59,50 @@ class Home:
                 raise SandboxUnavailable(f"{found.problem}. To fix it: {found.fix}")
             self._way = found.confinement
         sweep(self._root)
-        path = lease(self._root)
+        self._groups = cgroups.find()
+        parents = () if self._groups is None else self._groups.parents.values()
+        path = lease(self._root, label=self._label, groups=map(str, parents))
         try:
             if self.owned:
                 check_passable(path)
             make_etc(path / "etc")
+            self._nursery = Nursery(self._write_filter(path / "filter.bpf"))
         except BaseException:
             remove(path)
             raise
         self._path = path
 
+    def _write_filter(self, path: Path) -> Path | None:
+        """The seccomp program, where this machine's is known. Without cgroups nothing would count SysV memory."""
+        filtering = seccomp.program(shared_memory=self._groups is not None)
+        if filtering is None:
+            return None
+        path.write_bytes(filtering)
+        return path
+
     def remove(self) -> None:
         """Take everything off the disk; `prepare` may make it anew."""
+        if self._nursery is not None:
+            self._nursery.close()
+            self._nursery = None
         if self._path is not None:
             path, self._path = self._path, None
             remove(path)
+
+    @property
+    def nursery(self) -> Nursery:
+        """What starts the sandboxes' processes."""
+        assert self._nursery is not None, "prepare() comes first"
+        return self._nursery
+
+    def group(self, name: str, limits: GroupLimits) -> Group | None:
+        """A control group for one sandbox; None where this host has no place for it. Raises SandboxError."""
+        if self._groups is None:
+            return None
+        try:
+            return self._groups.make(f"{self.path.name}-{name}", limits)
+        except OSError as error:
+            raise SandboxError(f"control group of a sandbox: {error}") from error
 
     @property
     def owned(self) -> bool:

@@ -9,28 +9,30 @@ from __future__ import annotations
 import asyncio
 import copy
 import shlex
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from t1.errors import SandboxError, SandboxVanished, TaskError
+from t1.sandboxes.cgroups import Group, GroupLimits
 from t1.sandboxes.confinement import Confinement, Mounts, SandboxProbe, command_line, probe
 from t1.sandboxes.dockerfile import Image
 from t1.sandboxes.home import Home, check_passable
 from t1.sandboxes.leases import remove
+from t1.sandboxes.nursery import Confine, Nursery
 from t1.sandboxes.output import BoundedOutput
-from t1.sandboxes.places import make_places, read_file, used_bytes
+from t1.sandboxes.places import make_places, read_file
+from t1.sandboxes.quota import Quota
 from t1.sandboxes.reach import Address, Reach
 from t1.sandboxes.shell import Ending, ProcessLimits, Shell
 from t1.types import CommandResult, FileChanges, Task
 
 VERIFIER_PLACE = "/logs"
 """Never handed from the agent to the verifier."""
-MAX_COUNTED_ENTRIES = 20_000
-RESERVE_BYTES = 512 << 20
-"""Free space below which commands are stopped, whoever filled the disk."""
+OVERHEAD_PROCESSES = 4
+"""Bubblewrap's own, in the sandbox's control group."""
 
 
 class NamespaceSandbox:
@@ -43,7 +45,9 @@ class NamespaceSandbox:
         places: Mapping[str, Path],
         workdir: str,
         *,
-        confine: Callable[[Sequence[str]], list[str]],
+        confine: Confine,
+        nursery: Nursery,
+        group: Group | None,
         limits: ProcessLimits,
         storage_bytes: int,
         open_timeout_s: float,
@@ -57,8 +61,10 @@ class NamespaceSandbox:
         self._places = places
         self._workdir = workdir
         self._confine = confine
+        self._nursery = nursery
+        self._group = group
         self._limits = limits
-        self._storage_bytes = storage_bytes
+        self._quota = Quota(tuple(places.values()), storage_bytes)
         self._open_timeout_s = open_timeout_s
         self._uncarried = uncarried
         self._addresses = reach
@@ -66,6 +72,7 @@ class NamespaceSandbox:
         self._closed = closed
         self._shell: Shell | None = None
         self._last_directory = workdir
+        self._full = False
         self._stopped = False
         self._busy = asyncio.Lock()
 
@@ -73,8 +80,10 @@ class NamespaceSandbox:
         """Start a shell over the places, in the last known directory."""
         shell = await Shell.start(
             self._confine,
+            self._nursery,
+            self._group,
             directories=(self._last_directory, self._workdir),
-            limits=self._limits,
+            limits=replace(self._limits, file_mb=0) if self._full else self._limits,
             timeout_s=self._open_timeout_s,
         )
         self._shell = shell
@@ -103,22 +112,32 @@ class NamespaceSandbox:
             started = time.monotonic()
             shell, fresh = await self._live_shell()
             output = BoundedOutput(max_output_bytes)
-            ending, status = await shell.run(
-                command, output, timeout_s=timeout_s, over_quota=lambda: over_quota(self._places, self._storage_bytes)
-            )
+            ending, status = await shell.run(command, output, timeout_s=timeout_s, quota=self._quota)
             self._last_directory = shell.directory
+            full = await self._hold_to_quota(shell)
             restarted = not shell.alive
             if restarted:
                 await self._live_shell()
             text, cut = output.text()
             return CommandResult(
-                output=text + _NOTES.get(ending, ""),
+                output=text + (_FULL if full else _FLOOD if ending is Ending.FLOOD else ""),
                 exit_code=status,
                 duration_s=time.monotonic() - started,
                 timed_out=ending is Ending.TIME,
                 cut_bytes=cut,
                 shell_restarted=restarted or fresh,
             )
+
+    async def _hold_to_quota(self, shell: Shell) -> bool:
+        """Above the quota nothing can be written until something was removed; True when it has just come to that."""
+        was_full, self._full = self._full, await self._quota.look_if_due()
+        if self._full and shell.alive:
+            shell.kill_descendants()
+        if self._full != was_full and shell.alive:
+            max_bytes = 0 if self._full else self._limits.file_mb << 20
+            if not shell.limit_files(max_bytes):
+                shell.kill_now()
+        return self._full and not was_full
 
     async def _live_shell(self) -> tuple[Shell, bool]:
         """The shell, and whether it had to be started anew."""
@@ -152,20 +171,14 @@ class NamespaceSandbox:
     async def close(self) -> None:
         """See `protocols.Sandbox.close`."""
         await self.stop()
+        if self._group is not None:
+            self._group.remove()
         await asyncio.to_thread(remove, self.directory)
         self._closed(self)
 
 
-_NOTES = {
-    Ending.FLOOD: "\n[killed: too much output]",
-    Ending.QUOTA: "\n[killed: no space left on the device]",
-}
-
-
-def over_quota(places: Mapping[str, Path], storage_bytes: int) -> bool:
-    """True when the places hold more than they may, or the host's disk runs out."""
-    free = shutil.disk_usage(next(iter(places.values()))).free
-    return free < RESERVE_BYTES or used_bytes(places.values(), MAX_COUNTED_ENTRIES) > storage_bytes
+_FLOOD = "\n[killed: too much output]"
+_FULL = "\n[no space left on the device: nothing can be written until something was removed]"
 
 
 class NamespaceProvider:
@@ -186,13 +199,15 @@ class NamespaceProvider:
         places: Sequence[str] = (),
         reach: Mapping[int, Address] | None = None,
         readable: Sequence[Path] = (),
+        label: str = "",
     ) -> None:
         """`places`: further top-level directories that can be written and are never carried to the verifier.
 
         `reach`: port of 127.0.0.1 in the agent's sandbox → (host, port) as the host resolves it; a pristine sandbox
         never has it. `readable`: files or directories of the host, read-only at the same path in every sandbox.
+        `label`: what `t1 sandboxes list` calls the owner.
         """
-        self._home = Home(root, confinement, tuple(places))
+        self._home = Home(root, confinement, tuple(places), label)
         self._num_processes = num_processes
         self._file_mb = file_mb
         self._open_timeout_s = open_timeout_s
@@ -267,14 +282,19 @@ class NamespaceProvider:
                 check_passable(path)
         readonly = {str(path): path for path in self._readable} | ({} if tests is None else {"/tests": tests})
         mounts = Mounts(self._home.path / "etc", places, readonly)
+        asked = task.environment
         sandbox = NamespaceSandbox(
             name,
             directory,
             places,
             image.workdir,
             confine=partial(command_line, self._home.way, uid, mounts, image.env),
-            limits=ProcessLimits(task.environment.memory_mb, self._file_mb, self._num_processes),
-            storage_bytes=task.environment.storage_mb << 20,
+            nursery=self._home.nursery,
+            group=self._home.group(
+                directory.name, GroupLimits(asked.memory_mb, self._num_processes + OVERHEAD_PROCESSES, asked.cpus)
+            ),
+            limits=ProcessLimits(asked.memory_mb, self._file_mb, self._num_processes),
+            storage_bytes=asked.storage_mb << 20,
             open_timeout_s=self._open_timeout_s,
             uncarried=frozenset({VERIFIER_PLACE, *self._extra_places}),
             reach=self._reach if tests is None else {},

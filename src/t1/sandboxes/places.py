@@ -156,19 +156,21 @@ def _link(places: Mapping[str, Path], parts: list[str]) -> str | None:
         os.close(descriptor)
 
 
-def used_bytes(places: Iterable[Path], max_entries: int) -> int:
-    """Bytes on disk below the places; looks at `max_entries` entries at most (then a lower bound)."""
+def used_bytes(places: Iterable[Path], max_entries: int) -> tuple[int, bool]:
+    """Bytes on disk below the places (an empty file counts as one block), and whether all was counted: False after
+    `max_entries` entries, the number is a lower bound then.
+    """
     total, left, todo = 0, max_entries, [os.fspath(place) for place in places]
-    while todo and left > 0:
+    while todo:
         try:
             with os.scandir(todo.pop()) as entries:
                 for entry in entries:
+                    if left == 0:
+                        return total, False
                     left -= 1
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    total += 512 * max(1, entry.stat(follow_symlinks=False).st_blocks)
                     if entry.is_dir(follow_symlinks=False):
                         todo.append(entry.path)
-                    if left <= 0:
-                        break
         except OSError:
             continue  # the agent removed it meanwhile, or shut it
-    return total
+    return total, True

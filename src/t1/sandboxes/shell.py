@@ -12,20 +12,22 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import resource
 import signal
 import socket
 import struct
 import subprocess
 import termios
 import time
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from pathlib import Path
 
 from t1.errors import SandboxError, SandboxTimeout
-from t1.sandboxes.leases import started
+from t1.sandboxes.cgroups import Group
+from t1.sandboxes.nursery import Confine, Nursery
 from t1.sandboxes.output import BoundedOutput
+from t1.sandboxes.processes import kill_descendants, pid_namespace
+from t1.sandboxes.quota import Quota, Watch
 
 READ_BYTES = 1 << 16
 FLOOD_BYTES = 16 << 20
@@ -33,8 +35,6 @@ FLOOD_BYTES = 16 << 20
 COME_BACK_S = 0.5
 """How long the shell has to answer after its command was killed."""
 KILL_S = 10.0
-WATCH_S = 0.5
-"""First look at the quota during a command; each later one waits twice as long."""
 
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred: pid, uid, gid."""
@@ -109,17 +109,31 @@ class Shell:
     @classmethod
     async def start(
         cls,
-        command_line: Callable[[Sequence[str]], list[str]],
+        confine: Confine,
+        nursery: Nursery,
+        group: Group | None,
         *,
         directories: tuple[str, str],
         limits: ProcessLimits,
         timeout_s: float,
     ) -> Shell:
-        """Start bash through `command_line`; it stands in the first of `directories` that it can enter."""
+        """Start bash, confined, in `group`; it stands in the first of `directories` that it can enter."""
         program = ["/bin/bash", "--norc", "--noprofile", "-c", limits.script() + _LOOP, "bash", *directories]
-        shell = cls(*_spawn(command_line(program)))
+        ours, theirs, read_end, write_end = _channels()
+        try:
+            process = nursery.start(confine, program, group, stdin=theirs.fileno(), stdout=write_end)
+        except BaseException:
+            ours.close()
+            os.close(read_end)
+            raise
+        finally:
+            theirs.close()
+            os.close(write_end)
+        shell = cls(process, ours, read_end)
         try:
             await shell._ready(timeout_s)
+            if group is not None:
+                group.adopt(shell.init_pid)
         except BaseException:
             shell.kill_now()
             await shell.close()
@@ -146,7 +160,7 @@ class Shell:
         self.directory = os.fsdecode(answer.split(b"\0")[1])
         self.init_pid = _CREDENTIALS.unpack(ancillary[0][2])[0]
         self._init = os.pidfd_open(self.init_pid)
-        self._namespace = _pid_namespace(self.init_pid)
+        self._namespace = pid_namespace(self.init_pid)
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
         self.alive = True
         loop.add_reader(self._control, self._on_control)
@@ -158,7 +172,7 @@ class Shell:
         return "it closed its control channel"
 
     async def run(
-        self, command: str, output: BoundedOutput, *, timeout_s: float, over_quota: Callable[[], bool]
+        self, command: str, output: BoundedOutput, *, timeout_s: float, quota: Quota
     ) -> tuple[Ending, int | None]:
         """Evaluate a command; how it ended, and its status. NUL bytes are dropped, as bash drops them from a script."""
         loop = asyncio.get_running_loop()
@@ -167,7 +181,7 @@ class Shell:
         self._output = output
         loop.add_reader(self._pipe, self._on_output)
         timer = loop.call_later(timeout_s, self._end, Ending.TIME)
-        watch = _Watch(loop, over_quota, lambda: self._end(Ending.QUOTA))
+        watch = Watch(quota, lambda: self._end(Ending.QUOTA))
         try:
             self._send(command)
             ending = await future
@@ -280,25 +294,27 @@ class Shell:
             future.set_result(Ending.STATUS)
         deadline = loop.time() + COME_BACK_S
         while not future.done() and loop.time() < deadline:
-            self._kill_below(since)
+            self.kill_descendants(since)
             await asyncio.wait([future], timeout=0.02)
         if future.done() and future.result() is Ending.STATUS:
             self._take_answer()
         else:
             self.kill_now()
 
-    def _kill_below(self, since: float) -> None:
-        """Kill the shell's descendants that started at `since` (seconds since boot) or later."""
-        tick = int(since * os.sysconf("SC_CLK_TCK")) - 1
-        for pid in _descendants(self.init_pid):
-            with contextlib.suppress(OSError):
-                handle = os.pidfd_open(pid)
-                try:
-                    # The number may have been used again: only what is in the sandbox's namespace is killed.
-                    if _pid_namespace(pid) == self._namespace and (started(pid) or 0) >= tick:
-                        signal.pidfd_send_signal(handle, signal.SIGKILL)
-                finally:
-                    os.close(handle)
+    def kill_descendants(self, since_s: float = 0.0) -> None:
+        """Kill what the shell started at `since_s` (seconds since boot) or later."""
+        kill_descendants(self.init_pid, self._namespace, since_s)
+
+    def limit_files(self, max_bytes: int) -> bool:
+        """How large a file may grow that the shell's later commands write; False where only a new shell can have it.
+
+        At 0 nothing can be written any more, and everything can still be read and removed.
+        """
+        try:
+            resource.prlimit(self.init_pid, resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
+        except (OSError, ValueError):
+            return False
+        return True
 
     def kill_now(self) -> None:
         """Send the kill that ends the whole namespace; `close` confirms it."""
@@ -339,66 +355,17 @@ class Shell:
                 os.close(descriptor)
 
 
-def _spawn(command_line: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket, int]:
-    """Start a program: its process, our end of the socket that is its stdin, the read end of its output pipe."""
+def _channels() -> tuple[socket.socket, socket.socket, int, int]:
+    """Both ends of the socket that is a shell's stdin (ours first), and of its output pipe (the read end first)."""
     ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
-    try:
-        ours.setblocking(False)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        os.set_blocking(read_end, False)
-        # Only arguments that let Popen vfork: this process may hold gigabytes of weights. A process group of its own,
-        # so that Ctrl-C reaches us and not a rollout that we may want to finish.
-        process = subprocess.Popen(
-            command_line, stdin=theirs.fileno(), stdout=write_end, stderr=write_end, env={}, process_group=0
-        )
-    except BaseException:
-        ours.close()
-        os.close(read_end)
-        raise
-    finally:
-        theirs.close()
-        os.close(write_end)
-    return process, ours, read_end
+    os.set_blocking(read_end, False)
+    return ours, theirs, read_end, write_end
 
 
 def _settle(future: asyncio.Future[None]) -> None:
     """A reader's callback: what was waited for is there."""
     if not future.done():
         future.set_result(None)
-
-
-class _Watch:
-    """Looks at the quota while a command runs, ever less often."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, over: Callable[[], bool], then: Callable[[], None]) -> None:
-        self._loop, self._over, self._then = loop, over, then
-        self._wait_s = WATCH_S
-        self._timer = loop.call_later(self._wait_s, self._look)
-
-    def _look(self) -> None:
-        if self._over():
-            self._then()
-            return
-        self._wait_s *= 2
-        self._timer = self._loop.call_later(self._wait_s, self._look)
-
-    def cancel(self) -> None:
-        self._timer.cancel()
-
-
-def _pid_namespace(pid: int) -> int:
-    """The inode that names a process's pid namespace."""
-    return os.stat(f"/proc/{pid}/ns/pid").st_ino  # noqa: PTH116 (hot)
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    """Every process below `pid`, as far as /proc shows them."""
-    todo = [pid]
-    while todo:
-        folder = Path(f"/proc/{todo.pop()}/task")
-        with contextlib.suppress(OSError):
-            for task in folder.iterdir():
-                children = [int(word) for word in (task / "children").read_bytes().split()]
-                todo += children
-                yield from children

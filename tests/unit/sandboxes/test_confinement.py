@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from t1.errors import SandboxUnavailable
-from t1.sandboxes import Confinement, NamespaceProvider, NamespaceSandbox, SandboxProbe, probe
-from t1.sandboxes.confinement import Mounts, command_line
+from t1.sandboxes import Confinement, NamespaceProvider, NamespaceSandbox, SandboxProbe, cgroups, probe, seccomp
+from t1.sandboxes.confinement import SHM_BYTES, Mounts, command_line
 from t1.types import Task
 
 WAYS = [Confinement.SHIFTED, Confinement.DROPPED] if os.geteuid() == 0 else [Confinement.USER]
@@ -49,6 +50,59 @@ async def test_there_are_no_privileges_and_none_to_gain(sandbox: NamespaceSandbo
     assert {status[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}
     assert status["NoNewPrivs"] == "1"
     assert (await sandbox.run("chroot / true || mount -t tmpfs none /tmp", timeout_s=20)).exit_code != 0
+
+
+PYTHON = shutil.which("python3", path="/usr/bin")
+TRY = """
+import ctypes, errno, socket, sys, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+def call(name, *words):
+    ctypes.set_errno(0)
+    got = getattr(libc, name)(*words)
+    return got if got >= 0 else errno.errorcode[ctypes.get_errno()]
+print(call("unshare", 0x10000000), call("setns", 0, 0), call("mount", None, b"/tmp", None, 0, None))
+print(call("chroot", b"/"), call("sethostname", b"x", 1), call("swapoff", b"x"))
+for family in (38, 40, 17):
+    try: socket.socket(family, socket.SOCK_DGRAM); print("made", family)
+    except OSError as error: print(errno.errorcode[error.errno])
+try: time.clock_settime(time.CLOCK_REALTIME, 0)
+except OSError as error: print(errno.errorcode[error.errno])
+threading.Thread(target=print, args=["threads work"]).start()
+"""
+
+
+@pytest.mark.skipif(PYTHON is None or not seccomp.program(), reason="needs the system's Python and a known machine")
+async def test_system_calls_that_leave_the_sandbox_or_change_the_machine_are_refused(sandbox: NamespaceSandbox) -> None:
+    """The escape attempts, the clock and the host's name; AF_VSOCK would reach the host of a virtual machine."""
+    told = await output(sandbox, f"/usr/bin/python3 - <<'EOF'\n{TRY}\nEOF")
+    expected = "EPERM EPERM EPERM\nEPERM EPERM EPERM\n" + "EAFNOSUPPORT\n" * 3 + "EPERM\nthreads work\n"
+    assert told == expected
+
+
+async def test_every_process_is_under_the_filter_and_can_gain_no_privileges(sandbox: NamespaceSandbox) -> None:
+    await sandbox.run("sleep 60 & (setsid sleep 60 &)", timeout_s=20)
+    told = await output(sandbox, "grep -h -E '^(Seccomp|NoNewPrivs):' /proc/[0-9]*/status | sort | uniq -c")
+    counts = [line.split() for line in told.splitlines()]
+    assert {(name, value) for _, name, value in counts} == {("NoNewPrivs:", "1"), ("Seccomp:", "2")}
+    assert all(int(count) >= 3 for count, _, _ in counts)
+
+
+async def test_the_machines_own_settings_and_devices_are_not_there(sandbox: NamespaceSandbox) -> None:
+    assert await output(sandbox, "ls /sys /boot /home /var /run /mnt /srv 2>/dev/null") == ""
+    assert set((await output(sandbox, "ls /dev")).split()) <= {
+        "console", "core", "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty",
+        "urandom", "zero",
+    }  # fmt: skip
+    tried = "for f in /proc/sysrq-trigger /proc/kcore /proc/1/oom_adj /proc/sys/kernel/core_pattern; do "
+    assert await output(sandbox, tried + "test -w $f && test $f != /proc/1/oom_adj && echo $f; done") == ""
+
+
+async def test_memory_that_is_shared_between_processes_is_bounded(sandbox: NamespaceSandbox) -> None:
+    """/dev/shm is small; SysV segments are counted by the control group, or refused where there is none."""
+    ended = await sandbox.run("head -c 100000000 /dev/zero > /dev/shm/x; stat -c %s /dev/shm/x", timeout_s=20)
+    assert int(ended.output.split()[-1]) <= SHM_BYTES
+    ended = await sandbox.run("ipcmk -M 4096", timeout_s=20)
+    assert (ended.exit_code == 0) == (cgroups.find() is not None) or ended.exit_code == 127
 
 
 async def test_processes_of_the_host_are_invisible(sandbox: NamespaceSandbox) -> None:
@@ -104,11 +158,14 @@ def test_the_probe_tells_how_sandboxes_are_confined(confined: Confinement) -> No
     found = probe()
     assert found
     assert found.confinement in WAYS
-    assert "rlimits" in str(found)
+    assert "filter" in found.limits
+    assert ("cgroups v" in found.limits) != ("rlimits" in found.limits)
 
 
 def test_a_tasks_variables_never_reach_bubblewrap_itself() -> None:
-    words = command_line(Confinement.USER, 0, Mounts(Path("/e"), {}, {}), {"LD_PRELOAD": "/app/x.so"}, ["/bin/true"])
+    words = command_line(
+        Confinement.USER, 0, Mounts(Path("/e"), {}, {}), {"LD_PRELOAD": "/app/x.so"}, ["/bin/true"], None
+    )
     cut = words.index("--setenv")
     assert words[cut : cut + 3] == ["--setenv", "LD_PRELOAD", "/app/x.so"]
     assert not any(word.startswith("LD_PRELOAD=") for word in words)

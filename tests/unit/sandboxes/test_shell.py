@@ -137,6 +137,25 @@ async def test_filling_the_disk_is_stopped_at_the_tasks_storage(
     assert await usable(sandbox)
 
 
+async def test_short_commands_that_fill_the_disk_are_stopped_until_something_is_removed(
+    provider: NamespaceProvider, make_task: Callable[..., Task]
+) -> None:
+    sandbox = await provider.open(make_task(storage_mb=2))
+    ended = await run(sandbox, "head -c 4000000 /dev/zero > /tmp/big")
+    assert "no space left" in ended.output
+    assert "File too large" in (await run(sandbox, "echo more > /tmp/small; cat /tmp/small")).output
+    await run(sandbox, "rm /tmp/big")
+    assert (await run(sandbox, "echo more > /tmp/small; cat /tmp/small")).output == "more\n"
+
+
+async def test_a_great_many_empty_files_count_as_well(
+    provider: NamespaceProvider, make_task: Callable[..., Task]
+) -> None:
+    sandbox = await provider.open(make_task(storage_mb=1))
+    ended = await run(sandbox, "for n in {1..3000}; do : > /tmp/$n; done")
+    assert "no space left" in ended.output
+
+
 async def test_a_process_cannot_take_more_memory_than_the_task_allows(
     provider: NamespaceProvider, make_task: Callable[..., Task]
 ) -> None:
