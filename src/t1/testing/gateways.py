@@ -23,22 +23,29 @@ class ScriptedCompleter:
         *,
         models: Sequence[str] = ("policy",),
         sessions: Mapping[str, str] | None = None,
-        delay_s: float = 0.0,
+        held: bool = False,
         max_prompt_tokens: int = 1 << 30,
     ) -> None:
-        """`sessions`: session → key (default: s1 → key1). `delay_s`: how long a reply takes."""
-        self._script, self._models, self._delay_s = script, tuple(models), delay_s
+        """`sessions`: session → key (default: s1 → key1). `held`: replies wait for `release`."""
+        self._script, self._models = script, tuple(models)
+        self._released = asyncio.Event()
+        if not held:
+            self._released.set()
         self._sessions = {"s1": "key1"} if sessions is None else dict(sessions)
         self._max_prompt_tokens = max_prompt_tokens
         self._played = 0
         self.asked: list[tuple[str, Request]] = []
         """(session, request) of every call that was completed or is under way."""
-        self.cancelled = 0
-        """How many calls were cancelled while they waited."""
+        self.cancelled = asyncio.Event()
+        """Set once a call was cancelled while it waited."""
         self.closed: set[str] = set()
         """Sessions that are no longer served; add to it."""
         self.pending = asyncio.Event()
         """Set while a call waits for its reply."""
+
+    def release(self) -> None:
+        """Let the replies go that were held."""
+        self._released.set()
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -86,9 +93,9 @@ class ScriptedCompleter:
     async def _wait(self) -> None:
         self.pending.set()
         try:
-            await asyncio.sleep(self._delay_s)
+            await self._released.wait()
         except asyncio.CancelledError:
-            self.cancelled += 1
+            self.cancelled.set()
             raise
         finally:
             self.pending.clear()

@@ -23,6 +23,7 @@ from t1.gateway.protocols.wire import (
     join_texts,
     read_body,
     sse,
+    tool_arguments,
     unknown_fields,
 )
 
@@ -177,7 +178,7 @@ def _arguments(value: Json) -> str:
     """The JSON text of a call's input."""
     if value.keys() == {UNPARSED} and isinstance(value[UNPARSED], str):
         return str(value[UNPARSED])
-    return json.dumps(value, ensure_ascii=False)
+    return tool_arguments(value)
 
 
 def _input_text(arguments: str) -> str:
@@ -187,7 +188,7 @@ def _input_text(arguments: str) -> str:
             return arguments
     except (ValueError, RecursionError):
         pass
-    return json.dumps({UNPARSED: arguments}, ensure_ascii=False)
+    return tool_arguments({UNPARSED: arguments})
 
 
 def _blocks(message: Message) -> Iterator[tuple[Json, tuple[Json, ...], Json]]:

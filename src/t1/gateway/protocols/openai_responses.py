@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from t1.gateway.conversation import Finish, Message, Reply, Request, Role, Tool, ToolCall
-from t1.gateway.protocols.wire import Body, Json, Part, bad_field, join_texts, read_body, unknown_fields
+from t1.gateway.protocols.wire import Body, Json, Part, bad_field, join_texts, read_body, tool_arguments, unknown_fields
 
 ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
 TEXT_PARTS = ("input_text", "output_text", "text", "refusal")
@@ -179,7 +179,7 @@ def _message(item: _Item, param: str) -> Message:
             if not item.call_id or not item.name:
                 raise bad_field(param, f"a {item.type} has a call_id and a name")
             freeform = item.type == "custom_tool_call"
-            arguments = json.dumps({"input": item.input or ""}, ensure_ascii=False) if freeform else item.arguments
+            arguments = tool_arguments({"input": item.input or ""}) if freeform else item.arguments
             call = ToolCall(item.call_id, _full_name(item.namespace, item.name), arguments or "")
             return Message(Role.ASSISTANT, tool_calls=(call,))
         case "function_call_output" | "custom_tool_call_output":

@@ -69,7 +69,7 @@ def read_body(kind: type[BodyT], body: bytes) -> BodyT:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        if "surrogate" in str(error):
+        if b"\\ud" in body.lower() and error.errors()[0]["type"] == "json_invalid":
             return _read_surrogates(kind, body)
         raise _refusal(error) from None
 
@@ -134,6 +134,14 @@ def join_texts(content: str | Sequence[Part] | None, param: str, kinds: Sequence
             known = " or ".join(kinds)
             raise bad_field(f"{param}.{index}.type", f"this model reads text only: expected {known}, got {part.type}")
     return separator.join(part.text or "" for part in content)
+
+
+def tool_arguments(value: Json) -> str:
+    """JSON text of arguments that a protocol carries as an object."""
+    return _ENCODER.encode(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False)  # made once: json.dumps makes one a call
 
 
 def to_json(value: Any) -> bytes:
