@@ -45,6 +45,17 @@ def check_routing(name: str, routing: npt.NDArray[Any], num_rows: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Healthcheck:
+    """A command that tells when a sandbox is ready: exit code 0, within `start_period_s` or `retries` more tries."""
+
+    command: str
+    interval_s: float = 5.0
+    timeout_s: float = 30.0
+    start_period_s: float = 0.0
+    retries: int = 3
+
+
+@dataclass(frozen=True, slots=True)
 class Environment:
     """What the sandbox of a task must offer (Harbor's `[environment]`)."""
 
@@ -58,6 +69,11 @@ class Environment:
     allow_internet: bool = False
     build_timeout_s: float = 600.0
     env: Mapping[str, str] = field(default_factory=dict)
+    allowed_hosts: tuple[str, ...] = ()
+    """Hosts that the agent may reach where `allow_internet` is false (`network_mode = "allowlist"`)."""
+    user: str | None = None
+    """Whom the agent's commands run as (`agent.user`); None = the image's own user."""
+    healthcheck: Healthcheck | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,17 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from t1.errors import TaskError
-from t1.tasks.schema import StepSection, TaskToml, VerifierSection, megabytes, parse_task_toml
-from t1.types import Environment, Limits, Step, Task, VerifierSpec
+from t1.tasks.schema import (
+    AgentSection,
+    EnvironmentSection,
+    HealthcheckSection,
+    StepSection,
+    TaskToml,
+    VerifierSection,
+    megabytes,
+    parse_task_toml,
+)
+from t1.types import Environment, Healthcheck, Limits, Step, Task, VerifierSpec
 
 Files = Mapping[str, str | bytes]
 """Relative file name → content."""
@@ -87,6 +96,24 @@ def _environment(path: Path, config: TaskToml) -> Environment:
         allow_internet=section.internet and config.agent.network_mode in (None, "public"),
         build_timeout_s=section.build_timeout_sec,
         env=section.env,
+        allowed_hosts=_allowed_hosts(section, config.agent),
+        user=None if config.agent.user is None else str(config.agent.user),
+        healthcheck=None if section.healthcheck is None else _healthcheck(section.healthcheck),
+    )
+
+
+def _allowed_hosts(environment: EnvironmentSection, agent: AgentSection) -> tuple[str, ...]:
+    """What every section that has an allow-list lists; nothing where one of them closes the network."""
+    modes = {environment.network_mode, agent.network_mode}
+    if "no-network" in modes or (environment.network_mode is None and environment.allow_internet is False):
+        return ()
+    lists = [section.allowed_hosts or [] for section in (environment, agent) if section.network_mode == "allowlist"]
+    return tuple(host for host in dict.fromkeys(lists[0]) if all(host in other for other in lists)) if lists else ()
+
+
+def _healthcheck(section: HealthcheckSection) -> Healthcheck:
+    return Healthcheck(
+        section.command, section.interval_sec, section.timeout_sec, section.start_period_sec, section.retries
     )
 
 

@@ -54,6 +54,17 @@ class AgentSection(_NetworkSection):
     """`[agent]`"""
 
     timeout_sec: float | None = Field(None, gt=0, allow_inf_nan=False)
+    user: str | int | None = None
+
+
+class HealthcheckSection(_Section):
+    """`[environment.healthcheck]`"""
+
+    command: str
+    interval_sec: float = Field(5.0, gt=0, allow_inf_nan=False)
+    timeout_sec: float = Field(30.0, gt=0, allow_inf_nan=False)
+    start_period_sec: float = Field(0.0, ge=0, allow_inf_nan=False)
+    retries: int = Field(3, ge=1)
 
 
 class EnvironmentSection(_NetworkSection):
@@ -70,6 +81,7 @@ class EnvironmentSection(_NetworkSection):
     allow_internet: bool | None = None
     os: str = "linux"
     env: dict[str, str] = {}
+    healthcheck: HealthcheckSection | None = None
 
     @field_validator("os")
     @classmethod

@@ -11,7 +11,7 @@ import pytest
 
 from t1.errors import TaskError
 from t1.tasks import read_document, read_task, task_digest
-from t1.types import Environment, Limits
+from t1.types import Environment, Healthcheck, Limits
 
 Make = Callable[..., Path]
 
@@ -65,6 +65,7 @@ def test_every_key_that_t1_uses_arrives(make: Make) -> None:
         allow_internet=False,
         build_timeout_s=60.0,
         env={"LANG": "C"},
+        healthcheck=Healthcheck("true"),
     )
     assert (task.verifier.path, task.verifier.timeout_s) == (task.path / "tests", 30.0)
     assert task.verifier.env == {"MODE": "strict"}
@@ -108,6 +109,30 @@ def test_every_schema_is_read_under_either_name(make: Make, key: str, version: s
 )
 def test_the_network_is_never_opened_wider_than_asked(make: Make, lines: str, reachable: bool) -> None:
     assert read_task(make({"task.toml": f"[environment]\n{lines}\n"})).environment.allow_internet is reachable
+
+
+@pytest.mark.parametrize(
+    ("lines", "hosts"),
+    [
+        ("", ()),
+        ('network_mode = "allowlist"\nallowed_hosts = ["a.org", "b.org"]', ("a.org", "b.org")),
+        ('[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]', ("a.org",)),
+        (
+            'network_mode = "allowlist"\nallowed_hosts = ["a.org", "b.org"]\n'
+            '[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["b.org"]',
+            ("b.org",),
+        ),
+        ('network_mode = "no-network"\n[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]', ()),
+        ('allow_internet = false\n[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]', ()),
+    ],
+)
+def test_an_allow_list_is_what_every_section_lists(make: Make, lines: str, hosts: tuple[str, ...]) -> None:
+    assert read_task(make({"task.toml": f"[environment]\n{lines}\n"})).environment.allowed_hosts == hosts
+
+
+def test_the_agents_user_arrives(make: Make) -> None:
+    assert read_task(make({"task.toml": '[agent]\nuser = "someone"\n'})).environment.user == "someone"
+    assert read_task(make({"task.toml": "[agent]\nuser = 1000\n"})).environment.user == "1000"
 
 
 @pytest.mark.parametrize(
