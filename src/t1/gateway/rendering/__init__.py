@@ -6,6 +6,7 @@
 
 from t1.gateway.rendering.checkpoint import renderer_for
 from t1.gateway.rendering.families import FAMILIES, Family
+from t1.gateway.rendering.proof import Proof
 from t1.gateway.rendering.renderer import ChatTemplateRenderer
 
-__all__ = ["FAMILIES", "ChatTemplateRenderer", "Family", "renderer_for"]
+__all__ = ["FAMILIES", "ChatTemplateRenderer", "Family", "Proof", "renderer_for"]

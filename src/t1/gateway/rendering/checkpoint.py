@@ -32,7 +32,7 @@ def renderer_for(
         template = _with_calls(path, spelling, template)
     found = family_of(spelling.control, template.source) if family == "auto" else family
     if found not in FAMILIES:
-        raise CheckpointError(f"family: {family!r} is none of {', '.join(sorted(FAMILIES))} and auto")
+        raise CheckpointError(f"family: {found!r} is none of {', '.join(sorted(FAMILIES))} and auto")
     eos = spelling.control.get(special_tokens(path).get("eos_token", ""))
     stops = [*_declared_stops(path), *([] if eos is None else [eos])]
     return ChatTemplateRenderer(spelling, template, FAMILIES[found], stops)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from t1.gateway.conversation import Tool
-from t1.gateway.rendering.formats import hermes, markup
+from t1.gateway.rendering.formats import deepseek, harmony, hermes, markup
 from t1.gateway.rendering.formats.parsed import Parser, plain
 
 Describe: TypeAlias = Callable[[Sequence[Tool]], str]
@@ -37,8 +37,9 @@ FAMILIES: dict[str, Family] = {
     for family in (
         Family("plain", plain),
         Family("hermes", hermes.parse),
-        Family("qwen3", hermes.parse),
         Family("qwen3.5", markup.parse_function_tags),
+        Family("deepseek", deepseek.parse, deepseek.describe),
+        Family("gpt-oss", harmony.parse, stops=("<|return|>", "<|call|>")),
         Family(
             "glm", markup.parse_argument_tags, stops=_GLM_ROLES, opening=(*_GLM_ROLES, "<|system|>", "<|assistant|>")
         ),

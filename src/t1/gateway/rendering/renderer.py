@@ -18,6 +18,7 @@ from t1.gateway.conversation import Message, Role, Tool, ToolCall
 from t1.gateway.rendering.families import Family
 from t1.gateway.rendering.formats.parsed import THINK, Parsed
 from t1.gateway.rendering.inputs import Shape, template_messages, template_tools, texts_of
+from t1.gateway.rendering.proof import Proof, prove_append_only
 from t1.gateway.rendering.spelling import Marking, Spelling, marks_absent_from
 from t1.gateway.rendering.template import ChatTemplate
 from t1.types import IntArray
@@ -104,6 +105,17 @@ class ChatTemplateRenderer:
     def decode(self, ids: IntArray) -> str:
         """Text of ids, control tokens spelled out."""
         return self._spelling.decode(ids)
+
+    def append_only(self) -> Proof:
+        """Whether the template lets conversations grow without changing what was said, with the place where not."""
+        names = {id_: name for name, id_ in self._spelling.control.items()}
+        ends = [names[id_] for id_ in (*self._stop_ids, self._end) if id_ in names and id_ not in self._opening]
+
+        def text(messages: Sequence[Message], tools: Sequence[Tool], generate: bool) -> str:
+            rendered = self.render(messages, tools, generate)
+            return rendered.marking.take(rendered.text)
+
+        return prove_append_only(text, ends)
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), generate: bool = True) -> Rendered:
         """The conversation as text, before it becomes ids.
