@@ -15,6 +15,7 @@ T1Error
 │   │   ├── EngineUnavailable
 │   │   ├── EngineTimeout
 │   │   └── PromptMismatch        the engine saw other ids than were sent
+│   ├── AgentError                a foreign agent program never called the model
 │   ├── RoutingError              missing, short, repeated, all-zero, out-of-range or wrong-version capture
 │   └── VerifierError             the verifier could not run, hung, or wrote nonsense
 └── IntegrityError            a law of design.md is broken: the program stops
@@ -87,6 +88,10 @@ class EngineTimeout(EngineError):
 
 class PromptMismatch(EngineError):
     """The engine saw other prompt ids than were sent (case T7)."""
+
+
+class AgentError(InfrastructureError):
+    """A foreign agent program never called the model: it is not installed, or cannot reach the gateway."""
 
 
 class RoutingError(InfrastructureError):

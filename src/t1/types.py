@@ -268,6 +268,8 @@ class StopReason(StrEnum):
     TOKEN_LIMIT = "token_limit"
     """The budget of sampled tokens, or the model's context, is used up."""
     TIME_LIMIT = "time_limit"
+    CRASHED = "crashed"
+    """A foreign agent program ended with an error of its own; what it left is scored."""
     FAILED = "failed"
     """Infrastructure failed; the outcome carries the failure and no score."""
 
