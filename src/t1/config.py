@@ -89,8 +89,34 @@ class RolloutsSection(Section):
     """Attempts under way at once."""
     max_attempts: int = Field(3, ge=1)
     """Launches before an infrastructure failure is final."""
-    watchdog_s: float = Field(300.0, gt=0)
-    """Longest wait without a single completed rollout."""
+    watchdog_s: float | None = Field(None, gt=0)
+    """Longest wait without a single completed rollout. None = what all launches of the slowest task may take."""
+    source: Literal["lockstep", "lookahead"] = "lockstep"
+    """`lookahead` goes on launching while the trainer works, at most `max_lag` steps ahead."""
+    admission: Literal["carry", "first", "all"] = "carry"
+    """What becomes of trials that are not finished when a batch is full: `carry` admits them later, `first` drops
+    them (biased: the hardest are the slowest), `all` waits for them."""
+    oversample: float = Field(1.0, ge=1)
+    """Trials launched for every rollout that a step needs."""
+    max_lag: int = Field(1, ge=0)
+    """Steps that a rollout may be older than the weights that learn from it."""
+    max_failure_share: float = Field(0.5, gt=0, le=1)
+    """The run stops when more of its last attempts than this were spoiled by the infrastructure."""
+
+
+class CostSection(Section):
+    """Prices, in any one currency. What is zero costs nothing."""
+
+    input_per_million: float = Field(0.0, ge=0)
+    """For a million prompt tokens that were fed."""
+    cached_per_million: float = Field(0.0, ge=0)
+    """For a million prompt tokens that the engine's cache already had."""
+    output_per_million: float = Field(0.0, ge=0)
+    """For a million sampled tokens."""
+    engine_per_hour: float = Field(0.0, ge=0)
+    """For an hour that one request keeps the engine busy."""
+    sandbox_per_hour: float = Field(0.0, ge=0)
+    """For an hour that one sandbox is open."""
 
 
 class RewardSection(Section):
@@ -134,6 +160,7 @@ class RunConfig(Section):
     harness: TerminalConfig = TerminalConfig()
     sandboxes: SandboxesSection = SandboxesSection()
     rollouts: RolloutsSection = RolloutsSection()
+    cost: CostSection = CostSection()
     reward: RewardSection = RewardSection()
     tito: TitoSection = TitoSection()
     sft: SFTConfig = SFTConfig()

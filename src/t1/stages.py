@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,9 @@ from t1.inference import load_model
 from t1.loop import train
 from t1.progress import ProgressDisplay
 from t1.protocols import Tracker
+from t1.rollouts import Ledger, Prices
+from t1.rollouts.cost import FREE, total, usage_of
+from t1.rollouts.sources import Scheduled
 from t1.rollouts.store import read_step, write_step
 from t1.rundir import RunDir
 from t1.tracking import JsonLinesTracker, TensorBoardTracker, Trackers
@@ -113,21 +116,34 @@ class Stages:
             trainer.load(latest)
         first, last = trainer.num_steps, config.run.steps
         self.shop.publish(trainer.weights(), first)
-        total = config.rollouts.tasks_per_step * config.rollouts.group_size
+        batch = config.rollouts.tasks_per_step * config.rollouts.group_size
         self.show.stage("rl", total=last, done=first)
-        recorder = Recorder(self, trainer, folder, start)
-        source = self.shop.source(
-            tasks, progress=lambda done, _: self.show.advance(0, {"collected": f"{done}/{total}"})
-        )
-        train(
-            source=source,
-            prepare=self._trainable,
-            trainer=trainer,
-            publish=self.shop.publish,
-            record=recorder,
-            steps=until(deadline, range(first, last)),
-        )
-        return recorder.checkpoint()
+        with closing(Ledger(self.run.path / "ledger.sqlite")) as ledger:
+            ledger.rewind(first)
+            source = self.shop.source(
+                tasks,
+                first_step=first,
+                ledger=ledger,
+                stored=self._rollouts_of,
+                progress=lambda done, _: self.show.advance(0, {"collected": f"{done}/{batch}"}),
+            )
+            source.pool.recall(range(first))
+            recorder = Recorder(self, trainer, folder, start, ledger=ledger, source=source)
+            with closing(source):
+                train(
+                    source=source,
+                    prepare=self._trainable,
+                    trainer=trainer,
+                    publish=self.shop.publish,
+                    record=recorder,
+                    steps=until(deadline, range(first, last)),
+                )
+            return recorder.checkpoint()
+
+    def _rollouts_of(self, step: int) -> list[Rollout] | None:
+        """What an earlier run of this directory stored of a PPO step."""
+        path = self.run.rollouts / f"rl-{step:05d}.parquet"
+        return read_step(path)[0] if path.is_file() else None
 
     def _stored(self, name: str) -> tuple[list[Rollout], list[Trajectory]] | None:
         """What a stage of this run stored before it was resumed, if it got that far; audited again."""
@@ -182,8 +198,17 @@ def open_tracker(config: RunConfig, run: RunDir, *, before_step: int | None = No
 class Recorder:
     """What happens to a finished PPO step: stored, logged, shown, and checkpointed now and then."""
 
-    def __init__(self, stages: Stages, trainer: PPOTrainer, folder: Path, tokenizer_from: Path) -> None:
-        self._stages = stages
+    def __init__(
+        self,
+        stages: Stages,
+        trainer: PPOTrainer,
+        folder: Path,
+        tokenizer_from: Path,
+        *,
+        ledger: Ledger,
+        source: Scheduled,
+    ) -> None:
+        self._stages, self._ledger, self._source = stages, ledger, source
         self._trainer = trainer
         self._folder = folder
         self._tokenizer_from = tokenizer_from
@@ -194,9 +219,11 @@ class Recorder:
     ) -> None:
         stages, config = self._stages, self._stages.shop.config
         write_step(stages.run.rollouts / f"rl-{step:05d}.parquet", rollouts, experience.flat)
+        self._ledger.updated(step, len(rollouts))
         wall_s = time.monotonic() - self._step_started
         collect_s = wall_s - stats["score_s"] - stats["update_s"]
-        metrics = summarize(rollouts, experience, collect_s=collect_s) | dict(stats)
+        metrics = summarize(rollouts, experience, collect_s=collect_s, prices=stages.shop.prices)
+        metrics |= {**self._source.metrics(), **stats}
         stages.tracker.log({"stage": "rl", "step": step, "version": step, "wall_s": wall_s, **metrics})
         stages.show.advance(1, metrics | {"collected": ""})
         if metrics["fallback_share"] > config.reward.max_fallback_share:
@@ -223,7 +250,13 @@ def accepted(rollouts: Sequence[Rollout], trajectories: Sequence[Trajectory]) ->
     return [trajectory for trajectory in trajectories if trajectory.rollout in solved]
 
 
-def summarize(rollouts: Sequence[Rollout], experience: Experience, *, collect_s: float | None = None) -> dict[str, Any]:
+def summarize(
+    rollouts: Sequence[Rollout],
+    experience: Experience,
+    *,
+    collect_s: float | None = None,
+    prices: Prices = FREE,
+) -> dict[str, Any]:
     """The numbers of a set of rollouts that a step logs."""
     scored = [r for r in rollouts if r.outcome.failure is None]
     count = max(len(scored), 1)
@@ -241,6 +274,7 @@ def summarize(rollouts: Sequence[Rollout], experience: Experience, *, collect_s:
         "relaunched": sum(r.attempts - 1 for r in rollouts),
         "dropped": sum(experience.dropped.values()),
         "findings": len(experience.findings),
+        **asdict(total(usage_of(rollout, prices) for rollout in rollouts)),
         "stops": dict(Counter(str(r.outcome.stop) for r in rollouts)),
     }
     if collect_s is not None:

@@ -5,9 +5,8 @@ The commands and the quickstart share it. Config stops here: below, every part a
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,9 +19,22 @@ from t1.config import RunConfig
 from t1.harness import ChatMLRenderer, DemonstrationHarness, TerminalHarness
 from t1.inference import TorchEngine, load_model, use_threads
 from t1.protocols import Harness
-from t1.rollouts import Bounds, Collector, Lockstep, TaskStream, collect_all
+from t1.rollouts import (
+    Admission,
+    Bounds,
+    CircuitBreaker,
+    Collector,
+    Ledger,
+    Lockstep,
+    Lookahead,
+    LoopThread,
+    Prices,
+    Rule,
+    TaskStream,
+    collect_all,
+)
 from t1.rollouts.collect import Scorer, TurnsCheck
-from t1.rollouts.sources import Progress
+from t1.rollouts.pool import Progress
 from t1.routing import check_capture, join
 from t1.routing.replay import routers
 from t1.sandboxes import NamespaceProvider
@@ -36,7 +48,7 @@ class Workshop:
     def __init__(self, config: RunConfig, model_path: Path, *, normalizer: float, version: int = 0) -> None:
         self.config = config
         self.renderer = ChatMLRenderer.from_pretrained(model_path)
-        self.runner = asyncio.Runner()
+        self.runner = LoopThread()
         self.normalizer = normalizer
         # Training has the machine for itself; while the engine decodes, the sandboxes need a core.
         threads = config.run.threads or min(2, len(os.sched_getaffinity(0)))
@@ -59,6 +71,8 @@ class Workshop:
             num_threads=max(1, threads - 1),
         )
         self.harness = TerminalHarness(self.renderer, config.harness)
+        self.bounds = Bounds(max_attempts=config.rollouts.max_attempts)
+        self.prices = Prices(**config.cost.model_dump())
 
     def __enter__(self) -> Workshop:
         return self
@@ -86,7 +100,8 @@ class Workshop:
             sampler=self.engine,
             scorer=self._scorer(),
             check_turns=self._check_turns if harness is None else None,
-            bounds=Bounds(max_attempts=self.config.rollouts.max_attempts),
+            bounds=self.bounds,
+            breaker=CircuitBreaker(max_share=self.config.rollouts.max_failure_share),
         )
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
@@ -122,24 +137,48 @@ class Workshop:
                 launches,
                 max_concurrent=self.config.rollouts.max_concurrent,
                 progress=progress,
-                watchdog_s=self.config.rollouts.watchdog_s,
+                watchdog_s=self._watchdog_s(tasks),
             )
         )
 
-    def source(self, tasks: Sequence[Task], *, progress: Progress | None = None) -> Lockstep:
-        """The on-policy source of training rollouts."""
+    def source(
+        self,
+        tasks: Sequence[Task],
+        *,
+        first_step: int = 0,
+        ledger: Ledger | None = None,
+        stored: Callable[[int], Sequence[Rollout] | None] = lambda step: None,
+        progress: Progress | None = None,
+    ) -> Lockstep | Lookahead:
+        """The source of training rollouts that the configuration names."""
         rollouts = self.config.rollouts
-        return Lockstep(
+        kind = Lockstep if rollouts.source == "lockstep" else Lookahead
+        return kind(
             self.collector(),
             TaskStream(tasks, seed=self.config.run.seed),
+            rule=Rule(
+                Admission(rollouts.admission),
+                num_needed=rollouts.tasks_per_step * rollouts.group_size,
+                max_lag=rollouts.max_lag,
+                oversample=rollouts.oversample,
+            ),
             runner=self.runner,
             num_tasks=rollouts.tasks_per_step,
             group_size=rollouts.group_size,
             max_concurrent=rollouts.max_concurrent,
             seed=self.config.run.seed,
+            version=lambda: self.engine.version,
+            watchdog_s=self._watchdog_s(tasks),
+            first_step=first_step,
+            ledger=ledger,
+            stored=stored,
+            prices=self.prices,
             progress=progress,
-            watchdog_s=rollouts.watchdog_s,
         )
+
+    def _watchdog_s(self, tasks: Sequence[Task]) -> float:
+        """The configured bound, or what the slowest task may take."""
+        return self.config.rollouts.watchdog_s or max(self.bounds.longest_s(task) for task in tasks)
 
 
 def draw_seed(*entropy: int) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from t1.errors import VerifierError
 from t1.inference import load_model
 from t1.loop import train
 from t1.protocols import Source, Tracker, Trainer, Verifier
-from t1.rollouts import Collector, Lockstep, TaskStream
+from t1.rollouts import Admission, Collector, Ledger, Lockstep, LoopThread, Rule, TaskStream
 from t1.testing.harnesses import ScriptedHarness
 from t1.testing.samplers import ScriptedSampler
 from t1.testing.sandboxes import FakeSandboxProvider
@@ -81,34 +81,49 @@ async def test_where_no_verdict_can_be_had_there_is_an_error(kind: str) -> None:
 # Source
 
 
-def lockstep(runner: asyncio.Runner) -> Lockstep:
+def lockstep(runner: LoopThread, ledger: Ledger) -> Lockstep:
     """Two tasks a step, two rollouts a task."""
     collector = Collector(
         harness=ScriptedHarness(), provider=FakeSandboxProvider(), verifier=FakeVerifier(),
         sampler=ScriptedSampler(lambda prompt: [5, 6, 1]), scorer=lambda verdict: (1.0, RewardSource.ASSERTIONS),
     )  # fmt: skip
     tasks = TaskStream([example_task(name) for name in "abc"], seed=0)
-    return Lockstep(collector, tasks, runner=runner, num_tasks=2, group_size=2, max_concurrent=4, seed=0)
+    return Lockstep(
+        collector, tasks, rule=Rule(Admission.ALL, num_needed=4, max_lag=0), runner=runner, num_tasks=2, group_size=2,
+        max_concurrent=4, seed=0, version=lambda: 0, watchdog_s=5.0, ledger=ledger,
+    )  # fmt: skip
 
 
 @pytest.fixture(params=["list", "lockstep"])
-def source(request: pytest.FixtureRequest) -> Iterator[Source]:
-    with asyncio.Runner() as runner:
-        real = lockstep(runner)
-        made: Source = real if request.param == "lockstep" else ListSource([real.next(0), real.next(1)])
-        yield made
-        made.close()
+def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Source]]:
+    """Opens a source as a run does that was killed and goes on."""
+    runner = LoopThread()
+    with closing(runner), closing(Ledger(tmp_path / "ledger.sqlite")) as ledger:
+        if request.param == "lockstep":
+            yield lambda: lockstep(runner, ledger)
+        else:
+            real = lockstep(runner, ledger)
+            steps = [real.next(0), real.next(1)]
+            yield lambda: ListSource(steps)
 
 
-def test_no_rollout_of_any_step_has_the_id_of_another(source: Source) -> None:
+def test_no_rollout_of_any_step_has_the_id_of_another(reopen: Callable[[], Source]) -> None:
+    source = reopen()
     ids = [rollout.id for step in (0, 1) for rollout in source.next(step)]
     assert len(ids) == len(set(ids)) == 8
+    source.close()
 
 
-def test_a_step_may_be_asked_for_again(source: Source) -> None:
-    """A resumed run asks for the step at which it was killed."""
-    first, again = source.next(1), source.next(1)
+def test_a_step_that_was_handed_over_is_handed_over_again_as_it_was(reopen: Callable[[], Source]) -> None:
+    """A resumed run asks for the steps after its last checkpoint."""
+    source = reopen()
+    first = [list(source.next(0)), list(source.next(1))][1]
+    source.close()
+    again = reopen().next(1)
     assert [rollout.id for rollout in first] == [rollout.id for rollout in again]
+    for before, after in zip(first, again, strict=True):
+        assert [turn.completion.tolist() for turn in before.turns] == [turn.completion.tolist() for turn in after.turns]
+        assert before.outcome == after.outcome
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -53,6 +53,34 @@ def observe(result: CommandResult, max_chars: int) -> str:
     return "\n".join(filter(None, [bound_text(result.output.rstrip("\n"), max_chars), *notes]))
 
 
+class TokenStream:
+    """Ids that only grow. Every prompt of an episode is a read-only view of its start, so memory grows with the tokens
+    of the episode and not with turns × tokens.
+    """
+
+    def __init__(self, ids: IntArray) -> None:
+        self._room: IntArray = np.array(ids, dtype=np.int32)
+        self._size = len(ids)
+
+    @property
+    def ids(self) -> IntArray:
+        """[T] the stream so far."""
+        view = self._room[: self._size]
+        view.flags.writeable = False
+        return view
+
+    def extend(self, *parts: IntArray) -> None:
+        """Append ids. Earlier views stay as they were."""
+        size = self._size + sum(len(part) for part in parts)
+        if size > len(self._room):
+            room = np.empty(2 * size, dtype=np.int32)
+            room[: self._size] = self._room[: self._size]
+            self._room = room
+        for part in parts:
+            self._room[self._size : self._size + len(part)] = part
+            self._size += len(part)
+
+
 class TerminalHarness:
     """Drives one episode with the ids as the source of truth."""
 
@@ -65,10 +93,11 @@ class TerminalHarness:
     ) -> Episode:
         """Drive the sandbox until the policy submits or meets a limit."""
         deadline = time.monotonic() + task.limits.agent_timeout_s
-        prompt = self._renderer.open(self._opening(task))
+        stream = TokenStream(self._renderer.open(self._opening(task)))
         turns: list[Turn] = []
         routing_start = 0
-        while (stop := self._limit(turns, prompt, sampler, deadline)) is None:
+        while (stop := self._limit(turns, stream.ids, sampler, deadline)) is None:
+            prompt = stream.ids
             params = self._params(turns, seed)
             bound = asyncio.timeout(deadline - time.monotonic())
             try:
@@ -85,9 +114,7 @@ class TerminalHarness:
                 return Episode(tuple(turns), StopReason.SUBMITTED)
             routing_start = len(prompt) + len(sample.completion) - 1
             message = (self._config.observation_role, turn.observation)
-            prompt = np.concatenate(
-                [prompt, sample.completion, self._renderer.extend(sample.completion, [message])], dtype=np.int32
-            )
+            stream.extend(sample.completion, self._renderer.extend(sample.completion, [message]))
         return Episode(tuple(turns), stop)
 
     def _opening(self, task: Task) -> Sequence[tuple[str, str]]:
@@ -133,7 +160,7 @@ class TerminalHarness:
             case Malformed(reason):
                 observation = f"[{reason}]"
         turn = Turn(
-            prompt=sample.prompt,
+            prompt=prompt,
             completion=sample.completion,
             logprobs=sample.logprobs,
             versions=sample.versions,

@@ -8,12 +8,15 @@ policy spoils is scored like any other outcome.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from t1.errors import (
     EngineTimeout,
@@ -24,14 +27,18 @@ from t1.errors import (
     VerifierError,
 )
 from t1.protocols import Harness, Sampler, Sandbox, SandboxProvider, Verifier
+from t1.rollouts.breaker import CircuitBreaker
 from t1.types import (
     Episode,
     Failure,
+    IntArray,
     Outcome,
     RewardSource,
     Rollout,
     RolloutId,
     RolloutTimings,
+    Sample,
+    SamplingParams,
     StopReason,
     Task,
     Turn,
@@ -59,6 +66,61 @@ class Bounds:
     """Beyond the time that the task gives its verifier."""
     close_s: float = 30.0
     """For a session and for a sandbox."""
+    backoff_s: float = 0.1
+    """Before the second launch; doubled for each one after it, and drawn between half of that and all of it."""
+    max_backoff_s: float = 30.0
+
+    def longest_s(self, task: Task) -> float:
+        """How long all launches of one rollout may take together: what a watchdog must grant."""
+        one = task.environment.build_timeout_s + task.limits.agent_timeout_s + task.verifier.timeout_s
+        margins = self.open_s + self.run_s + self.verify_s + 2 * self.close_s
+        return self.max_attempts * (one + margins + self.max_backoff_s)
+
+    def pause_s(self, attempt: int) -> float:
+        """Wait after the failed launch number `attempt`. Jittered, so that siblings do not return all at once."""
+        longest = min(self.max_backoff_s, self.backoff_s * 2.0 ** (attempt - 1))
+        return longest * random.uniform(0.5, 1.0)
+
+
+class _Overheard:
+    """A sampler that keeps what it was asked and said, for the turns of an episode that does not come back."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+        self.samples: list[Sample] = []
+
+    @property
+    def version(self) -> int:
+        return self._sampler.version
+
+    @property
+    def max_context(self) -> int:
+        return self._sampler.max_context
+
+    async def sample(self, prompt: IntArray, params: SamplingParams, *, session: str, routing_start: int = 0) -> Sample:
+        sample = await self._sampler.sample(prompt, params, session=session, routing_start=routing_start)
+        # The caller's own prompt, where it is the same: a copy a turn would grow with the square of the turns.
+        echoed = np.array_equal(sample.prompt, prompt)
+        self.samples.append(replace(sample, prompt=prompt) if echoed else sample)
+        return self.samples[-1]
+
+    async def close_session(self, session: str) -> None:
+        await self._sampler.close_session(session)
+
+    async def publish(self, weights: Mapping[str, Any], version: int) -> None:
+        await self._sampler.publish(weights, version)
+
+    async def aclose(self) -> None:
+        await self._sampler.aclose()
+
+    def turns(self) -> tuple[Turn, ...]:
+        """What was sampled, without what became of it."""
+        return tuple(
+            Turn(
+                s.prompt, s.completion, s.logprobs, s.versions, s.finish, s.routing, s.routing_start, timings=s.timings
+            )
+            for s in self.samples
+        )
 
 
 class Collector:
@@ -74,6 +136,7 @@ class Collector:
         scorer: Scorer,
         check_turns: TurnsCheck | None = None,
         bounds: Bounds = Bounds(),
+        breaker: CircuitBreaker | None = None,
     ) -> None:
         self._harness = harness
         self._provider = provider
@@ -82,6 +145,7 @@ class Collector:
         self._scorer = scorer
         self._check_turns = check_turns
         self._bounds = bounds
+        self._breaker = breaker
         self.failures: Counter[str] = Counter()
         """Infrastructure failures by kind, relaunched ones included."""
         self.pending: dict[RolloutId, tuple[str, float]] = {}
@@ -90,7 +154,8 @@ class Collector:
     async def collect(self, task: Task, rollout: RolloutId, *, seed: int | None = None) -> Rollout:
         """One rollout of `task`; its outcome holds a failure only after `max_attempts` launches.
 
-        Raises TaskError for a multi-step task: a score of its first instruction alone would mean nothing.
+        Raises TaskError for a multi-step task: a score of its first instruction alone would mean nothing, and
+        InfrastructureDown where the run's circuit breaker opens.
         """
         if task.steps:
             raise TaskError(task.path / "task.toml", "multi-step tasks can be read but not run yet", key="steps")
@@ -99,24 +164,31 @@ class Collector:
                 # A relaunch must not replay the very draw that failed.
                 drawn = None if seed is None else seed + (attempt - 1) * 1_000_003
                 result = await self._attempt(task, rollout, f"{rollout}#{attempt}", drawn)
-                if result.outcome.failure is None:
+                failure = result.outcome.failure
+                if self._breaker is not None:
+                    self._breaker.ended("" if failure is None else failure.kind)
+                if failure is None:
                     break
-                self.failures[result.outcome.failure.kind] += 1
+                self.failures[failure.kind] += 1
+                if attempt < self._bounds.max_attempts:
+                    await asyncio.sleep(self._bounds.pause_s(attempt))
             return replace(result, attempts=attempt)
         finally:
             self.pending.pop(rollout, None)
 
     async def _attempt(self, task: Task, rollout: RolloutId, session: str, seed: int | None) -> Rollout:
         started = time.monotonic()
-        episode, verifier_s = Episode((), StopReason.FAILED), 0.0
+        turns: tuple[Turn, ...] = ()
+        sampler, verifier_s = _Overheard(self._sampler), 0.0
         try:
             self._enter(rollout, "open")
             async with self._sandbox(task) as sandbox:
                 self._enter(rollout, "run")
                 async with self._session(session):
-                    episode = await self._run(task, sandbox, session, seed)
+                    episode = await self._run(task, sandbox, sampler, session, seed)
+                turns = episode.turns
                 if self._check_turns is not None:
-                    self._check_turns(rollout, episode.turns)
+                    self._check_turns(rollout, turns)
                 self._enter(rollout, "verify")
                 verifying = time.monotonic()
                 verdict = await self._verify(task, sandbox)
@@ -128,7 +200,7 @@ class Collector:
         except InfrastructureError as error:
             failure = Failure(type(error).__name__, str(error), where=self.pending[rollout][0])
             outcome = Outcome(StopReason.FAILED, None, None, RewardSource.NONE, failure)
-        turns = episode.turns
+            turns = turns or sampler.turns()
         timings = RolloutTimings(
             wall_s=time.monotonic() - started,
             queue_s=sum(turn.timings.queue_s for turn in turns),
@@ -157,8 +229,8 @@ class Collector:
         finally:
             await self._settle(self._sampler.close_session(session), EngineTimeout, "closing a session")
 
-    async def _run(self, task: Task, sandbox: Sandbox, session: str, seed: int | None) -> Episode:
-        running = self._harness.run(task, sandbox, self._sampler, session=session, seed=seed)
+    async def _run(self, task: Task, sandbox: Sandbox, sampler: Sampler, session: str, seed: int | None) -> Episode:
+        running = self._harness.run(task, sandbox, sampler, session=session, seed=seed)
         bound = task.limits.agent_timeout_s + self._bounds.run_s
         return await _bounded(running, bound, SandboxTimeout, "running the agent")
 

@@ -1,24 +1,27 @@
 """Where the loop's rollouts come from. Asynchrony lives here, behind `Source`.
 
 `TaskStream` says which task comes when, as a pure function of (seed, position): a resumed run asks for the same tasks
-without any state. `Lockstep` launches one step's rollouts, waits for all of them and loses none: no rollout is left
-out because it was slow, so the batch has no bias towards easy tasks.
+without any state. `Lockstep` launches at each step what the step needs, `Lookahead` goes on launching while the trainer
+works; which of the trials make the batch is `admission.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from t1.errors import InfrastructureError, RunError
+from t1.rollouts.admission import Rule
+from t1.rollouts.background import LoopThread
 from t1.rollouts.collect import Collector
+from t1.rollouts.cost import FREE, Prices
+from t1.rollouts.ledger import Ledger
+from t1.rollouts.pool import Launch, Pool, Progress
 from t1.types import Rollout, RolloutId, Task
-
-Progress = Callable[[int, int], None]
-"""(done, total)"""
 
 
 class TaskStream:
@@ -95,48 +98,87 @@ def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-class Lockstep:
-    """On-policy: all rollouts of a step come from the weights that the step will update."""
+class Scheduled:
+    """A source over a pool of trials that runs in an event loop of its own: what Lockstep and Lookahead share."""
 
     def __init__(
         self,
         collector: Collector,
         tasks: TaskStream,
         *,
-        runner: asyncio.Runner,
+        runner: LoopThread,
+        rule: Rule,
+        ahead: int,
         num_tasks: int,
         group_size: int,
         max_concurrent: int,
         seed: int,
+        version: Callable[[], int],
+        watchdog_s: float,
+        first_step: int = 0,
+        ledger: Ledger | None = None,
+        stored: Callable[[int], Sequence[Rollout] | None] = lambda step: None,
+        prices: Prices = FREE,
         progress: Progress | None = None,
-        watchdog_s: float = 300.0,
     ) -> None:
-        self._collector = collector
-        self._tasks = tasks
+        """`num_tasks` × `group_size` rollouts a step; see `Pool` for the rest."""
+        self._tasks, self._num_tasks, self._group_size, self._seed = tasks, num_tasks, group_size, seed
         self._runner = runner
-        self._num_tasks = num_tasks
-        self._group_size = group_size
-        self._max_concurrent = max_concurrent
-        self._seed = seed
-        self._progress = progress
-        self._watchdog_s = watchdog_s
+
+        async def make() -> Pool:
+            return Pool(
+                collector,
+                self.launch_at,
+                rule,
+                version=version,
+                ahead=ahead,
+                first_position=first_step * num_tasks * group_size,
+                max_concurrent=max_concurrent,
+                watchdog_s=watchdog_s,
+                ledger=ledger,
+                stored=stored,
+                prices=prices,
+                progress=progress,
+            )
+
+        self.pool = runner.run(make())
+
+    def launch_at(self, position: int) -> Launch:
+        """The launch at `position`: a pure function of the seed, so that a resumed run asks for the same."""
+        draw, member = divmod(position, self._group_size)
+        task = self._tasks.at(draw)
+        step, index = divmod(draw, self._num_tasks)
+        seed = int(np.random.SeedSequence([self._seed, step, index, member]).generate_state(1)[0])
+        return Launch(task, RolloutId(task.id, draw, member), seed)
 
     def next(self, step: int) -> Sequence[Rollout]:
-        """The rollouts of `step`: `num_tasks` × `group_size`, failures included."""
-        launches = []
-        for index, task in enumerate(self._tasks.step(step, self._num_tasks)):
-            for member in range(self._group_size):
-                seed = int(np.random.SeedSequence([self._seed, step, index, member]).generate_state(1)[0])
-                launches.append((task, RolloutId(task.id, step * self._num_tasks + index, member), seed))
-        return self._runner.run(
-            collect_all(
-                self._collector,
-                launches,
-                max_concurrent=self._max_concurrent,
-                progress=self._progress,
-                watchdog_s=self._watchdog_s,
-            )
-        )
+        """The batch of `step`, failures included."""
+        return self._runner.run(self.pool.next(step))
+
+    def metrics(self) -> Mapping[str, float]:
+        """Lag and bias of what was admitted."""
+        return self.pool.metrics()
 
     def close(self) -> None:
-        """Nothing is kept between steps."""
+        """Stop what is still under way, and confirm it."""
+        self._runner.run(self.pool.close())
+
+
+class Lockstep(Scheduled):
+    """Launches a step's trials when the step begins. On-policy while nothing is carried."""
+
+    def __init__(self, collector: Collector, tasks: TaskStream, *, rule: Rule, **options: Any) -> None:
+        """Options: those of `Scheduled`."""
+        super().__init__(collector, tasks, rule=rule, ahead=0, **options)
+
+
+class Lookahead(Scheduled):
+    """Launches on while the trainer works: at most `rule.max_lag` steps ahead of the weights that will learn."""
+
+    def __init__(self, collector: Collector, tasks: TaskStream, *, rule: Rule, **options: Any) -> None:
+        """Options: those of `Scheduled`. Raises ValueError where no lag is allowed: that is Lockstep."""
+        if rule.max_lag < 1:
+            raise ValueError(
+                "Lookahead needs max_lag ≥ 1: with 0 every rollout comes from the latest weights (Lockstep)"
+            )
+        super().__init__(collector, tasks, rule=rule, ahead=rule.max_lag, **options)

@@ -141,6 +141,25 @@ def read_step(path: Path) -> tuple[list[Rollout], list[Trajectory]]:
     return rollouts, [trajectory for _, trajectory in sorted(placed, key=lambda pair: pair[0])]
 
 
+def pack_rollout(rollout: Rollout) -> bytes:
+    """One rollout, without trajectories, as an Arrow stream: what a ledger keeps until the step's file is written."""
+    table = pa.Table.from_pylist([_rollout_record(rollout, [])], schema=SCHEMA)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def unpack_rollout(packed: bytes) -> Rollout:
+    """The rollout that `pack_rollout` packed."""
+    with pa.ipc.open_stream(packed) as reader:
+        table = reader.read_all()
+    if (table.schema.metadata or {}).get(b"format") != FORMAT or table.num_rows != 1:
+        raise RunError(f"expected one packed rollout in the format {FORMAT.decode()}, got {table.num_rows} rows")
+    (row,) = _cells(table.to_struct_array().combine_chunks())
+    return _rollout(row)
+
+
 # --------------------------------------------------------------------------------------------------------------------
 # Values to records
 

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from t1.errors import InfrastructureError, RunError, SandboxUnavailable, SandboxVanished
-from t1.rollouts import Bounds, Collector, Lockstep, TaskStream, collect_all
+from t1.rollouts import (
+    Admission,
+    Bounds,
+    Collector,
+    Lockstep,
+    Lookahead,
+    LoopThread,
+    Rule,
+    TaskStream,
+    collect_all,
+)
 from t1.testing.harnesses import ScriptedHarness
 from t1.testing.samplers import ScriptedSampler
 from t1.testing.sandboxes import FakeSandbox, FakeSandboxProvider
@@ -134,40 +148,81 @@ async def test_nothing_to_collect_is_nothing() -> None:
     assert await collect_all(collector_of(), [], max_concurrent=2) == []
 
 
-def lockstep(collector: Collector, runner: asyncio.Runner, **changed: float) -> Lockstep:
-    return Lockstep(
-        collector, TaskStream(TASKS, seed=3), runner=runner, num_tasks=5, group_size=2, max_concurrent=4, seed=3,
-        **changed,
-    )  # fmt: skip
+@pytest.fixture
+def runner() -> Iterator[LoopThread]:
+    with closing(LoopThread()) as made:
+        yield made
 
 
-def test_a_step_of_lockstep_is_every_member_of_every_group_in_order() -> None:
-    with asyncio.Runner() as runner:
-        found = lockstep(collector_of(), runner).next(2)
+def source_of(collector: Collector, runner: LoopThread, *, kind: type = Lockstep, **changed: Any) -> Any:
+    options: dict[str, Any] = {
+        "rule": Rule(Admission.CARRY, num_needed=10, max_lag=1),
+        "num_tasks": 5,
+        "group_size": 2,
+        "max_concurrent": 4,
+        "seed": 3,
+        "version": lambda: 0,
+        "watchdog_s": 5.0,
+    }
+    return kind(collector, TaskStream(TASKS, seed=3), runner=runner, **(options | changed))
+
+
+def test_a_step_of_lockstep_is_every_member_of_every_group_in_order(runner: LoopThread) -> None:
+    found = source_of(collector_of(), runner, first_step=2).next(2)
     tasks = TaskStream(TASKS, seed=3).step(2, 5)
     assert [r.id for r in found] == [RolloutId(t.id, 10 + i, m) for i, t in enumerate(tasks) for m in (0, 1)]
 
 
-def test_lockstep_returns_failures_with_the_rest() -> None:
+def test_lockstep_returns_failures_with_the_rest(runner: LoopThread) -> None:
     provider = FakeSandboxProvider(failures=[SandboxVanished("gone")])
-    with asyncio.Runner() as runner:
-        found = lockstep(collector_of(provider), runner).next(0)
+    found = source_of(collector_of(provider), runner).next(0)
     assert Counter(rollout.outcome.failure is None for rollout in found) == {True: 9, False: 1}
 
 
-def test_every_draw_has_its_own_seed_and_a_repeated_step_the_same_ones() -> None:
-    harness = ScriptedHarness()
-    with asyncio.Runner() as runner:
-        source = lockstep(collector_of(harness=harness), runner)
-        source.next(0)
-        first = dict(harness.seeds)
-        source.next(0)
-        assert harness.seeds == first
-        source.next(1)
-    assert len(set(harness.seeds.values())) == 20
+def test_every_draw_has_its_own_seed_and_another_run_the_same_ones(runner: LoopThread) -> None:
+    seeds = []
+    for _ in range(2):
+        harness = ScriptedHarness()
+        source = source_of(collector_of(harness=harness), runner)
+        for step in (0, 1):
+            source.next(step)
+        seeds.append(harness.seeds)
+    assert seeds[0] == seeds[1]
+    assert len(set(seeds[0].values())) == 20
 
 
-def test_lockstep_has_a_watchdog_too() -> None:
+def test_lockstep_has_a_watchdog_too(runner: LoopThread) -> None:
+    """Case F6."""
+    provider = FakeSandboxProvider()
     sampler = ScriptedSampler(lambda prompt: [5, 1], delay_s=60)
-    with asyncio.Runner() as runner, pytest.raises(InfrastructureError, match=r"completed for 0\.05 s"):
-        lockstep(collector_of(sampler=sampler), runner, watchdog_s=0.05).next(0)
+    source = source_of(collector_of(provider, sampler=sampler), runner, watchdog_s=0.05)
+    with pytest.raises(InfrastructureError, match=r"completed for 0\.05 s; the oldest, ./0/0, is in stage 'run'"):
+        source.next(0)
+    source.close()
+    assert not provider.live
+
+
+def test_lookahead_collects_while_the_trainer_works(runner: LoopThread) -> None:
+    harness = ScriptedHarness()
+    source = source_of(collector_of(harness=harness), runner, kind=Lookahead)
+    source.next(0)
+    deadline = time.monotonic() + 10
+    while len(harness.seeds) < 20 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert len(harness.seeds) == 20, "one step ahead, and no further"
+    assert source.next(1)
+    source.close()
+
+
+def test_lockstep_launches_nothing_while_the_trainer_works(runner: LoopThread) -> None:
+    harness = ScriptedHarness()
+    source = source_of(collector_of(harness=harness), runner)
+    source.next(0)
+    time.sleep(0.05)
+    assert len(harness.seeds) == 10
+    source.close()
+
+
+def test_lookahead_without_lag_is_refused(runner: LoopThread) -> None:
+    with pytest.raises(ValueError, match="Lockstep"):
+        source_of(collector_of(), runner, kind=Lookahead, rule=Rule(Admission.CARRY, 10, 0))
