@@ -23,8 +23,8 @@ class Family:
 
     name: str
     parse: Parser
-    describe: Describe = hermes.describe
-    """The tools as text, for a template that knows none."""
+    describe: Describe | None = None
+    """The tools as text, for a template that knows none; None: such a template gets no tools."""
     stops: tuple[str, ...] = ()
     """Control tokens that end a completion."""
     opening: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
         Family("plain", plain),
-        Family("hermes", hermes.parse),
+        Family("hermes", hermes.parse, hermes.describe),
         Family("qwen3.5", markup.parse_function_tags),
         Family("deepseek", deepseek.parse, deepseek.describe),
         Family("gpt-oss", harmony.parse, stops=("<|return|>", "<|call|>")),
@@ -52,7 +52,7 @@ def family_of(control: Container[str], template: str) -> str:
     for name, marks in _MARKS.items():
         if any(mark in control or mark in template for mark in marks):
             return name
-    return "plain"
+    return "plain" if "tools" in template else "hermes"
 
 
 _MARKS = {

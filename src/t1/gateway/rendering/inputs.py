@@ -45,16 +45,19 @@ def template_messages(messages: Sequence[Message], shape: Shape, marking: Markin
     return result
 
 
-def template_tools(tools: Sequence[Tool], marking: Marking) -> list[dict[str, Any]]:
+def marked_tools(tools: Sequence[Tool], marking: Marking) -> list[Tool]:
+    """The tools with every text in them marked."""
+    return [
+        Tool(marking.put(tool.name), marking.put(tool.description), _marked(tool.parameters, marking)) for tool in tools
+    ]
+
+
+def template_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
     """The tools in OpenAI's shape, which templates print as JSON."""
     return [
         {
             "type": "function",
-            "function": {
-                "name": marking.put(tool.name),
-                "description": marking.put(tool.description),
-                "parameters": _marked(tool.parameters, marking),
-            },
+            "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
         }
         for tool in tools
     ]

@@ -16,8 +16,8 @@ from itertools import takewhile, zip_longest
 from t1.errors import CheckpointError
 from t1.gateway.conversation import Message, Role, Tool, ToolCall
 from t1.gateway.rendering.families import Family
-from t1.gateway.rendering.formats.parsed import THINK, Parsed
-from t1.gateway.rendering.inputs import Shape, template_messages, template_tools, texts_of
+from t1.gateway.rendering.formats.parsed import END_THINK, THINK, Parsed
+from t1.gateway.rendering.inputs import Shape, marked_tools, template_messages, template_tools, texts_of
 from t1.gateway.rendering.proof import Proof, prove_append_only
 from t1.gateway.rendering.spelling import Marking, Spelling, marks_absent_from
 from t1.gateway.rendering.template import ChatTemplate
@@ -43,21 +43,27 @@ class ChatTemplateRenderer:
         self, spelling: Spelling, template: ChatTemplate, family: Family, more_stop_ids: Sequence[int] = ()
     ) -> None:
         """`more_stop_ids`: those that the checkpoint declares beside what the template ends a turn with."""
-        self.family, self.template = family, template
-        self._spelling = spelling
+        self.family, self.template, self.spelling = family, template, spelling
         self._takes_tools = "tools" in template.source
-        self._shape = self._fitting_shape()
+        shape = self._fitting_shape()
+        self._writes_calls, self._shape = shape is not None, shape or Shape()
         ids = spelling.control
         self._opening = frozenset(ids[name] for name in family.opening if name in ids)
-        self._end = self._first_control_after([_QUESTION], generate=True)
-        final = self._first_control_after([], generate=False)
+        try:
+            self._end = self._first_control_after([_QUESTION], generate=True)
+            final = self._first_control_after([], generate=False)
+        except ValueError as error:
+            raise CheckpointError(f"{template.name}: a question and an answer are too much for it: {error}") from error
         declared = [ids[name] for name in family.stops if name in ids]
         self._stop_ids = tuple(dict.fromkeys([*([] if final is None else [final]), *declared, *more_stop_ids]))
         if not self._stop_ids:
             raise CheckpointError(
                 f"{template.name}: nothing ends a turn of this template; declare eos_token in tokenizer_config.json"
             )
-        self._prefill = self._reasoning_prefill()
+        spaces = (self.encode(text).tolist() for text in _WHITESPACE)
+        ends = () if self._end is None else (self._end,)
+        self._boundary_ids = frozenset({*self._stop_ids, *ends, *(s[0] for s in spaces if len(s) == 1)})
+        self._opens_reasoning = self._reasoning_opened()
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
@@ -67,9 +73,7 @@ class ChatTemplateRenderer:
     @property
     def boundary_ids(self) -> frozenset[int]:
         """Stop and end-of-turn ids, and whitespace that is one id."""
-        spaces = (self.encode(text).tolist() for text in _WHITESPACE)
-        ends = [] if self._end is None else [self._end]
-        return frozenset({*self._stop_ids, *ends, *(ids[0] for ids in spaces if len(ids) == 1)})
+        return self._boundary_ids
 
     def open(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> IntArray:
         """[P] the whole conversation and the generation prompt.
@@ -77,7 +81,7 @@ class ChatTemplateRenderer:
         Raises ValueError where the template refuses the conversation.
         """
         rendered = self.render(messages, tools)
-        return self._spelling.encode(rendered.text, rendered.marking)
+        return self.spelling.encode(rendered.text, rendered.marking)
 
     def extend(self, completion: IntArray, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> IntArray:
         """Ids that follow `completion` [C]: its missing end of turn, the new messages, the generation prompt.
@@ -100,15 +104,15 @@ class ChatTemplateRenderer:
 
     def encode(self, text: str) -> IntArray:
         """Ids of text; control tokens spelled out in it stay text, a lone surrogate becomes U+FFFD."""
-        return self._spelling.encode_text(text)
+        return self.spelling.encode_text(text)
 
     def decode(self, ids: IntArray) -> str:
         """Text of ids, control tokens spelled out."""
-        return self._spelling.decode(ids)
+        return self.spelling.decode(ids)
 
     def append_only(self) -> Proof:
         """Whether the template lets conversations grow without changing what was said, with the place where not."""
-        names = {id_: name for name, id_ in self._spelling.control.items()}
+        names = {id_: name for name, id_ in self.spelling.control.items()}
         ends = [names[id_] for id_ in (*self._stop_ids, self._end) if id_ in names and id_ not in self._opening]
 
         def text(messages: Sequence[Message], tools: Sequence[Tool], generate: bool) -> str:
@@ -122,23 +126,34 @@ class ChatTemplateRenderer:
 
         Raises ValueError where the template refuses the conversation.
         """
-        if tools and not self._takes_tools:
-            messages, tools = _with_tools_described(messages, self.family.describe(tools)), ()
-        marking = self._spelling.marking(marks_absent_from(texts_of(messages, tools), 1)[0])
+        if not self._writes_calls and any(message.tool_calls for message in messages):
+            raise ValueError(f"{self.template.name}: the chat template writes no tool calls")
+        mark, slot = marks_absent_from(texts_of(messages, tools), 2)
+        marking = self.spelling.marking(mark)
         try:
-            return self._through_template(messages, tools, generate, marking)
+            text = self._through_template(messages, tools, generate, marking, slot)
         except ValueError:
             # Some templates refuse reasoning beside content and calls; most of them drop earlier reasoning anyway.
-            plain = [replace(message, reasoning="") for message in messages]
-            if plain == list(messages):
+            silent = [replace(message, reasoning="") for message in messages]
+            if silent == list(messages):
                 raise
-            return self._through_template(plain, tools, generate, marking)
+            text = self._through_template(silent, tools, generate, marking, slot)
+        return Rendered(text, marking)
 
     def _through_template(
-        self, messages: Sequence[Message], tools: Sequence[Tool], generate: bool, marking: Marking
-    ) -> Rendered:
-        written = template_messages(messages, self._shape, marking)
-        return Rendered(self.template.render(written, template_tools(tools, marking), generate), marking)
+        self, messages: Sequence[Message], tools: Sequence[Tool], generate: bool, marking: Marking, slot: str
+    ) -> str:
+        """Marked text. Where the template knows no tools, their description takes the place of `slot`."""
+        marked = marked_tools(tools, marking)
+        if not tools or self._takes_tools:
+            written = template_messages(messages, self._shape, marking)
+            return self.template.render(written, template_tools(marked), generate)
+        if self.family.describe is None:
+            raise ValueError(
+                f"{self.template.name}: neither the chat template nor family {self.family.name} knows tools"
+            )
+        written = template_messages(_with_system_text(messages, slot), self._shape, marking)
+        return self.template.render(written, [], generate).replace(slot, self.family.describe(marked))
 
     def _following(self, messages: Sequence[Message], names: Sequence[str]) -> IntArray:
         """Ids from the end of an assistant's turn on, when these messages come after it.
@@ -146,7 +161,7 @@ class ChatTemplateRenderer:
         `names`: the functions whose calls the leading tool messages answer.
         """
         rest = self._after_stand_in(messages, names, generate=True)
-        ids = self._spelling.encode(rest.text, rest.marking)
+        ids = self.spelling.encode(rest.text, rest.marking)
         ends = {*self._stop_ids, *self._opening, self._end}
         # What comes before the end of the turn closes the stand-in's own call: a completion says that itself.
         start = next((index for index, id_ in enumerate(ids.tolist()) if id_ in ends), 0)
@@ -161,7 +176,7 @@ class ChatTemplateRenderer:
         calls = [
             ToolCall(m.tool_call_id, name, arguments) for m, name in zip(messages[: len(names)], names, strict=True)
         ]
-        said = Message(Role.ASSISTANT, stand_in, tool_calls=tuple(calls))
+        said = Message(Role.ASSISTANT, stand_in, tool_calls=tuple(calls) if self._writes_calls else ())
         rendered = self.render([_QUESTION, said, *messages], generate=generate)
         _, found, rest = rendered.text.rpartition(stand_in)
         if not found:
@@ -183,14 +198,22 @@ class ChatTemplateRenderer:
     def _parsed(self, completion: IntArray, tools: Sequence[Tool]) -> Parsed:
         """What `completion` [C] says; its closing stop id is no part of it."""
         ended = len(completion) > 0 and int(completion[-1]) in self._stop_ids
-        text, mark = self._spelling.decode_marked(completion[:-1] if ended else completion)
-        return self.family.parse(self._prefill + text, tools).without(mark)
+        text, mark = self.spelling.decode_marked(completion[:-1] if ended else completion)
+        return self._with_prompt(text, tools).without(mark)
 
-    def _fitting_shape(self) -> Shape:
-        """The shape of messages in which this template writes a tool call as it was made."""
+    def _with_prompt(self, text: str, tools: Sequence[Tool]) -> Parsed:
+        """What a text says after a prompt that may have opened its reasoning."""
+        if not any(self._opens_reasoning):
+            return self.family.parse(text, tools)
+        bare = self.family.parse(text, tools)
+        opened = END_THINK in text or (all(self._opens_reasoning) and not bare.calls)
+        return self.family.parse(THINK + text, tools) if opened and not bare.reasoning else bare
+
+    def _fitting_shape(self) -> Shape | None:
+        """The shape of messages in which this template writes a tool call as it was made, if there is one."""
         key = "thinking" if _REASONING_FIELD.search(self.template.source) else "reasoning_content"
         asked = Message(Role.ASSISTANT, tool_calls=(ToolCall("call_0", "lookup", '{"at": "somewhere"}'),))
-        marking = self._spelling.marking(marks_absent_from([], 1)[0])
+        marking = self.spelling.marking(marks_absent_from([], 1)[0])
         for shape in (Shape(True, key), Shape(False, key)):
             try:
                 text = self.template.render(template_messages([_QUESTION, asked], shape, marking), [], False)
@@ -198,24 +221,27 @@ class ChatTemplateRenderer:
                 continue
             if "lookup" in text and "somewhere" in text and '\\"at' not in text:
                 return shape
-        return Shape(True, key)
+        return None
 
     def _first_control_after(self, messages: Sequence[Message], generate: bool) -> int | None:
         """The control token that ends a completion when these messages follow; None where the next message does."""
         rest = self._after_stand_in(messages, (), generate)
-        ids = self._spelling.encode(rest.text, rest.marking).tolist()
-        first = next((id_ for id_ in ids if id_ in self._spelling.control_ids), None)
+        ids = self.spelling.encode(rest.text, rest.marking).tolist()
+        first = next((id_ for id_ in ids if id_ in self.spelling.control_ids), None)
         return None if first in self._opening else first
 
-    def _reasoning_prefill(self) -> str:
-        """What the generation prompt already said of a completion's reasoning."""
-        prompt = self.render([_QUESTION]).text.rstrip()
-        return THINK if prompt.endswith(THINK) else ""
+    def _reasoning_opened(self) -> tuple[bool, bool]:
+        """Whether the generation prompt opens the reasoning: after a question, and after a tool's answer."""
+        answer = Message(Role.TOOL, "!", tool_call_id="call_0", name="look")
+        question = self.render([_QUESTION]).text.rstrip().endswith(THINK)
+        try:
+            return question, self._after_stand_in([answer], ["look"], generate=True).text.rstrip().endswith(THINK)
+        except ValueError:
+            return question, question
 
 
-def _with_tools_described(messages: Sequence[Message], description: str) -> list[Message]:
-    """The messages with a text about tools in the system message, for templates that know no tools."""
+def _with_system_text(messages: Sequence[Message], text: str) -> list[Message]:
+    """The messages with a text at the end of their system message."""
     if messages and messages[0].role is Role.SYSTEM:
-        first = replace(messages[0], content=f"{messages[0].content}\n\n{description}")
-        return [first, *messages[1:]]
-    return [Message(Role.SYSTEM, description), *messages]
+        return [replace(messages[0], content=f"{messages[0].content}\n\n{text}"), *messages[1:]]
+    return [Message(Role.SYSTEM, text), *messages]

@@ -36,8 +36,8 @@ def parse_function_tags(text: str, tools: Sequence[Tool] = ()) -> Parsed:
 def parse_argument_tags(text: str, tools: Sequence[Tool] = ()) -> Parsed:
     """GLM 4.5 and later."""
     reasoning, rest = split_reasoning(text)
+    rest = rest.removeprefix("\n")
     content, calls = take_calls(rest, OPEN, lambda inside, start: _argument_call(inside, start, tools))
-    content = content if calls or not reasoning else content.removeprefix("\n")
     return Parsed(content, reasoning, calls)
 
 
