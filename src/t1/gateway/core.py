@@ -71,8 +71,8 @@ class Session:
     ) -> None:
         self.opening, self.name = opening, opening.session
         self.counts: Counter[str] = Counter()
-        self.stop: StopReason | None = None
-        """The limit that refused a call."""
+        self._limit_met: StopReason | None = None
+        self._context_full = False
         self.failure: Exception | None = None
         """What the last call died of; None again once a reply came after it."""
         self.closed = False
@@ -93,6 +93,11 @@ class Session:
     def idle(self) -> bool:
         """True when nothing is being sampled."""
         return not self._running
+
+    @property
+    def stop(self) -> StopReason | None:
+        """The limit that refused a call. A client that comes back with a shorter prompt was not stopped by it."""
+        return self._limit_met or (StopReason.TOKEN_LIMIT if self._context_full else None)
 
     def record(self) -> Recorded:
         """Everything so far."""
@@ -183,7 +188,7 @@ class Session:
             raise GatewayError(429, "rate_limit_error", message)
 
     def _limit(self, reason: StopReason, message: str) -> GatewayError:
-        self.stop = reason
+        self._limit_met = reason
         self.counts["refused_by_limit"] += 1
         # Not 429: clients would try again by themselves until their own patience ends.
         return GatewayError(403, str(reason), f"{message}; the episode is over")
@@ -222,6 +227,7 @@ class Session:
         ids = ids_of(prompt.parent, prompt.added)
         if len(ids) >= self._sampler.max_context:
             self.counts["context_exceeded"] += 1
+            self._context_full = True
             message = f"the prompt has {len(ids)} tokens, the context {self._sampler.max_context}: send a shorter one"
             raise GatewayError(400, "context_length_exceeded", message, "messages")
         self.counts["encoded_tokens"] += len(prompt.added)
@@ -360,7 +366,7 @@ class Session:
         for one in match.respelled:
             self._history.respell(*one)
         self._take(exchange)
-        self.failure = None
+        self.failure, self._context_full = None, False
         self._log(exchange)
 
     def _take(self, exchange: Exchange) -> None:
