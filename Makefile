@@ -50,9 +50,9 @@ types: $(STAMP) ## mypy, strict
 base: $(STAMP) ## pre-train the small base model that ships with the package
 	$(BIN)/python -m t1.base.pretrain
 
-bench: bench-sandbox bench-engine bench-tito bench-train ## every benchmark
+bench: bench-sandbox bench-engine bench-tito bench-train bench-scheduler ## every benchmark
 
-bench-sandbox bench-engine bench-tito bench-train: bench-%: $(STAMP) sandbox
+bench-sandbox bench-engine bench-tito bench-train bench-scheduler: bench-%: $(STAMP) sandbox
 	$(BIN)/python bench/bench_$*.py
 
 docs: $(STAMP) ## write docs/configuration.md from the code

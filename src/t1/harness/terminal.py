@@ -61,6 +61,8 @@ class TokenStream:
     def __init__(self, ids: IntArray) -> None:
         self._room: IntArray = np.array(ids, dtype=np.int32)
         self._size = len(ids)
+        self.num_sampled = 0
+        """Sampled tokens so far."""
 
     @property
     def ids(self) -> IntArray:
@@ -69,14 +71,15 @@ class TokenStream:
         view.flags.writeable = False
         return view
 
-    def extend(self, *parts: IntArray) -> None:
-        """Append ids. Earlier views stay as they were."""
-        size = self._size + sum(len(part) for part in parts)
+    def extend(self, completion: IntArray, context: IntArray) -> None:
+        """Append what was sampled and what follows it. Earlier views stay as they were."""
+        self.num_sampled += len(completion)
+        size = self._size + len(completion) + len(context)
         if size > len(self._room):
             room = np.empty(2 * size, dtype=np.int32)
             room[: self._size] = self._room[: self._size]
             self._room = room
-        for part in parts:
+        for part in (completion, context):
             self._room[self._size : self._size + len(part)] = part
             self._size += len(part)
 
@@ -96,9 +99,9 @@ class TerminalHarness:
         stream = TokenStream(self._renderer.open(self._opening(task)))
         turns: list[Turn] = []
         routing_start = 0
-        while (stop := self._limit(turns, stream.ids, sampler, deadline)) is None:
+        while (stop := self._limit(turns, stream, sampler, deadline)) is None:
             prompt = stream.ids
-            params = self._params(turns, seed)
+            params = self._params(len(turns), stream, seed)
             bound = asyncio.timeout(deadline - time.monotonic())
             try:
                 async with bound:
@@ -121,26 +124,26 @@ class TerminalHarness:
         system = [("system", self._config.system_prompt)] if self._config.system_prompt else []
         return [*system, ("user", task.instruction.strip())]
 
-    def _limit(self, turns: list[Turn], prompt: IntArray, sampler: Sampler, deadline: float) -> StopReason | None:
+    def _limit(self, turns: list[Turn], stream: TokenStream, sampler: Sampler, deadline: float) -> StopReason | None:
         """The limit that forbids another turn, if any."""
         if len(turns) >= self._config.max_turns:
             return StopReason.TURN_LIMIT
-        if sum(len(turn.completion) for turn in turns) >= self._config.max_sampled_tokens:
+        if stream.num_sampled >= self._config.max_sampled_tokens:
             return StopReason.TOKEN_LIMIT
-        if len(prompt) >= sampler.max_context:  # turns after the context limit would only burn time (case T11)
+        if len(stream.ids) >= sampler.max_context:  # turns after the context limit would only burn time (case T11)
             return StopReason.TOKEN_LIMIT
         return StopReason.TIME_LIMIT if time.monotonic() >= deadline else None
 
-    def _params(self, turns: list[Turn], seed: int | None) -> SamplingParams:
+    def _params(self, turn: int, stream: TokenStream, seed: int | None) -> SamplingParams:
         sampling = self._config.sampling
-        left = self._config.max_sampled_tokens - sum(len(turn.completion) for turn in turns)
+        left = self._config.max_sampled_tokens - stream.num_sampled
         return SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
             max_tokens=min(self._config.max_tokens_per_turn, left),
             stop_ids=self._renderer.stop_ids,
-            seed=None if seed is None else seed * 4096 + len(turns),
+            seed=None if seed is None else seed * 4096 + turn,
         )
 
     async def _act(self, sample: Sample, prompt: IntArray, sandbox: Sandbox, deadline: float) -> tuple[Turn, bool]:
