@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -83,11 +83,11 @@ class Bounds:
 
 
 class _Overheard:
-    """A sampler that keeps what it was asked and said, for the turns of an episode that does not come back."""
+    """A sampler that keeps what it was asked and said, for the turns of episodes that do not come back."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
-        self.samples: list[Sample] = []
+        self._samples: dict[str, list[Sample]] = defaultdict(list)
 
     @property
     def version(self) -> int:
@@ -101,8 +101,10 @@ class _Overheard:
         sample = await self._sampler.sample(prompt, params, session=session, routing_start=routing_start)
         # The caller's own prompt, where it is the same: a copy a turn would grow with the square of the turns.
         echoed = np.array_equal(sample.prompt, prompt)
-        self.samples.append(replace(sample, prompt=prompt) if echoed else sample)
-        return self.samples[-1]
+        if echoed:
+            sample = replace(sample, prompt=prompt)
+        self._samples[session].append(sample)
+        return sample
 
     async def close_session(self, session: str) -> None:
         await self._sampler.close_session(session)
@@ -113,8 +115,10 @@ class _Overheard:
     async def aclose(self) -> None:
         await self._sampler.aclose()
 
-    def turns(self) -> tuple[Turn, ...]:
-        """What was sampled, without what became of it."""
+    def forget(self, session: str) -> tuple[Turn, ...]:
+        """What the attempt `session` sampled, under its own name or names that begin with it; then it is forgotten."""
+        names = [name for name in self._samples if name.startswith(session)]
+        samples = [sample for name in names for sample in self._samples.pop(name)]
         return tuple(
             Turn(
                 s.prompt, s.completion, s.logprobs, s.versions, s.finish, s.routing, s.routing_start, timings=s.timings
@@ -141,7 +145,7 @@ class Collector:
         self._harness = harness
         self._provider = provider
         self._verifier = verifier
-        self._sampler = sampler
+        self._sampler = _Overheard(sampler)
         self._scorer = scorer
         self._check_turns = check_turns
         self._bounds = bounds
@@ -179,13 +183,13 @@ class Collector:
     async def _attempt(self, task: Task, rollout: RolloutId, session: str, seed: int | None) -> Rollout:
         started = time.monotonic()
         turns: tuple[Turn, ...] = ()
-        sampler, verifier_s = _Overheard(self._sampler), 0.0
+        verifier_s = 0.0
         try:
             self._enter(rollout, "open")
             async with self._sandbox(task) as sandbox:
                 self._enter(rollout, "run")
                 async with self._session(session):
-                    episode = await self._run(task, sandbox, sampler, session, seed)
+                    episode = await self._run(task, sandbox, session, seed)
                 turns = episode.turns
                 if self._check_turns is not None:
                     self._check_turns(rollout, turns)
@@ -200,7 +204,9 @@ class Collector:
         except InfrastructureError as error:
             failure = Failure(type(error).__name__, str(error), where=self.pending[rollout][0])
             outcome = Outcome(StopReason.FAILED, None, None, RewardSource.NONE, failure)
-            turns = turns or sampler.turns()
+            turns = turns or self._sampler.forget(session)
+        finally:
+            self._sampler.forget(session)
         timings = RolloutTimings(
             wall_s=time.monotonic() - started,
             queue_s=sum(turn.timings.queue_s for turn in turns),

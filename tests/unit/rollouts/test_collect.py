@@ -278,3 +278,39 @@ async def test_a_cancel_does_not_wait_for_a_slow_verifier() -> None:
     bench = Bench(verifier=FakeVerifier(delay_s=600))
     await cancelled_in(bench, "verify")
     assert bench.left() == NOTHING
+
+
+async def test_what_was_sampled_before_the_infrastructure_failed_stays_with_the_failure() -> None:
+    def vanish(sandbox: FakeSandbox, command: str) -> None:
+        if command == "second":
+            raise SandboxVanished("gone")
+
+    collector = Collector(
+        harness=ScriptedHarness(["first", "second"]),
+        provider=FakeSandboxProvider(vanish),
+        verifier=FakeVerifier(),
+        sampler=ScriptedSampler(lambda prompt: [5, 6, 1]),
+        scorer=passed_count,
+        bounds=Bounds(max_attempts=1),
+    )
+    found = await collector.collect(TASK, ID)
+    assert found.outcome.failure is not None and found.outcome.reward is None
+    assert [turn.completion.tolist() for turn in found.turns] == [[5, 6, 1], [5, 6, 1]]
+
+
+async def test_every_attempt_speaks_to_the_same_sampler() -> None:
+    """A harness may keep what it built for a sampler, a server for instance."""
+    seen = set()
+
+    class Watching(ScriptedHarness):
+        async def run(self, task, sandbox, sampler, *, session, seed=None):
+            seen.add(id(sampler))
+            return await super().run(task, sandbox, sampler, session=session, seed=seed)
+
+    collector = Collector(
+        harness=Watching(), provider=FakeSandboxProvider(), verifier=FakeVerifier(),
+        sampler=ScriptedSampler(lambda prompt: [5, 6, 1]), scorer=passed_count,
+    )  # fmt: skip
+    for member in range(3):
+        await collector.collect(TASK, RolloutId("example", 0, member))
+    assert len(seen) == 1
