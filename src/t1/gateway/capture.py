@@ -21,7 +21,7 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from io import RawIOBase
@@ -83,8 +83,8 @@ class Capture:
         except OSError as error:
             self._lock.close()
             raise RunError(f"{directory}: another gateway records here; give each a directory of its own") from error
-        self.error = ""
-        """Why nothing can be written just now."""
+        self._errors: dict[Path, str] = {}
+        """What cannot be written just now, and why."""
         self._logs: dict[str, _Log] = {}
         self._due: dict[_Log, None] = {}
         """Logs with something to write, in order."""
@@ -92,6 +92,11 @@ class Capture:
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="t1-capture", daemon=True)
         self._thread.start()
+
+    @property
+    def error(self) -> str:
+        """Why something cannot be written just now; "" where all can."""
+        return next(iter(self._errors.copy().values()), "")
 
     @property
     def num_behind(self) -> int:
@@ -152,7 +157,7 @@ class Capture:
         while True:
             due, closed = self._next(synced + self._fsync_s if unsynced else None)
             failed = [log for log in due if not self._write(log)]
-            unsynced |= dict.fromkeys(due)
+            unsynced |= dict.fromkeys(log for log in due if log not in failed)
             if closed or time.monotonic() >= synced + self._fsync_s:
                 self._sync(unsynced)
                 unsynced, synced = {}, time.monotonic()
@@ -184,15 +189,17 @@ class Capture:
                     log.size += len(written)
                     log.entries.popleft()
         except OSError as error:
-            self.error = f"{log.path}: {error.strerror or error}"
+            self._errors[log.path] = f"{log.path}: {error.strerror or error}"
             with contextlib.suppress(OSError):
                 os.truncate(log.path, log.size)
             return False
-        self.error = ""
+        self._errors.pop(log.path, None)
         return True
 
-    def _sync(self, logs: Iterable[_Log]) -> None:
+    def _sync(self, logs: Collection[_Log]) -> None:
         """Have the files, and their names, on the disk."""
+        if not logs:
+            return
         for path in [*(log.path for log in logs), self._directory]:
             try:
                 descriptor = os.open(path, os.O_RDONLY)
@@ -201,7 +208,9 @@ class Capture:
                 finally:
                     os.close(descriptor)
             except OSError as error:
-                self.error = f"{path}: {error.strerror or error}"
+                self._errors[path] = f"{path}: {error.strerror or error}"
+            else:
+                self._errors.pop(path, None)
 
 
 def _write_all(file: RawIOBase, content: bytes) -> None:

@@ -67,7 +67,9 @@ def test_changed_reasoning_is_another_message():
     assert not same_reasoning(assistant("a"), assistant("a", reasoning="so"))
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 5000, "9" * 5000, '"\\ud800"', "\x00", '{"a":1', "-", "[" * 64])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 5000, "9" * 5000, '"\\ud800"', "\x00", '{"a":1', "-", "[" * 64]
+)
 def test_hostile_arguments_have_a_canonical_form_too(text):
     assert canonical_json(text) == canonical_json(f" {text}\n")
 

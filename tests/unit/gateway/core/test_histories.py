@@ -31,7 +31,9 @@ def assembled(turns):
     """Trajectories of turns, found in order by the auditor."""
     trajectories = assemble(ID, turns, boundary_ids=RENDERER.boundary_ids, decode=RENDERER.decode)
     outcome = Outcome(StopReason.TURN_LIMIT, None, 0.0, RewardSource.BINARY)
-    report = audit(Rollout(ID, "", turns, outcome), trajectories, vocab_size=None, num_experts=8, decode=RENDERER.decode)
+    report = audit(
+        Rollout(ID, "", turns, outcome), trajectories, vocab_size=None, num_experts=8, decode=RENDERER.decode
+    )
     assert not report.findings
     assert report.counters["sampled_tokens"] == sum(len(turn.completion) for turn in turns)
     return trajectories
