@@ -121,9 +121,16 @@ class _Overheard:
         samples = [sample for name in names for sample in self._samples.pop(name)]
         return tuple(
             Turn(
-                s.prompt, s.completion, s.logprobs, s.versions, s.finish, s.routing, s.routing_start, timings=s.timings
+                prompt=sample.prompt,
+                completion=sample.completion,
+                logprobs=sample.logprobs,
+                versions=sample.versions,
+                finish=sample.finish,
+                routing=sample.routing,
+                routing_start=sample.routing_start,
+                timings=sample.timings,
             )
-            for s in self.samples
+            for sample in samples
         )
 
 
@@ -235,8 +242,8 @@ class Collector:
         finally:
             await self._settle(self._sampler.close_session(session), EngineTimeout, "closing a session")
 
-    async def _run(self, task: Task, sandbox: Sandbox, sampler: Sampler, session: str, seed: int | None) -> Episode:
-        running = self._harness.run(task, sandbox, sampler, session=session, seed=seed)
+    async def _run(self, task: Task, sandbox: Sandbox, session: str, seed: int | None) -> Episode:
+        running = self._harness.run(task, sandbox, self._sampler, session=session, seed=seed)
         bound = task.limits.agent_timeout_s + self._bounds.run_s
         return await _bounded(running, bound, SandboxTimeout, "running the agent")
 
