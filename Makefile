@@ -40,6 +40,10 @@ endif
 	.venv-harbor/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-harbor.txt -e '.[harbor]' pytest pytest-asyncio
 	@touch $@
 
+test-containers: $(STAMP) ## sandboxes in podman or docker, on an image that is built here
+	@.ci/base-image
+	$(BIN)/python -m pytest -m containers -ra tests/contract/test_sandbox_contract.py tests/unit/sandboxes
+
 lint: $(STAMP) ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
