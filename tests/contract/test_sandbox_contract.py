@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import AsyncIterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from t1.errors import SandboxError, SandboxVanished
+from t1.errors import SandboxError, SandboxUnavailable, SandboxVanished
 from t1.protocols import Sandbox, SandboxProvider
-from t1.sandboxes import NamespaceProvider, probe
+from t1.sandboxes import Confinement, ContainerProvider, NamespaceProvider, probe
+from t1.sandboxes.engine import ContainerEngine, find_engine
 from t1.testing.sandboxes import FakeSandboxProvider
 from t1.types import Environment, Limits, Task, VerifierSpec
 
@@ -23,15 +27,38 @@ def task(tmp_path: Path) -> Task:
     return Task("contract", "c" * 64, "Do it.", environment, verifier, Limits(), tmp_path)
 
 
-@pytest.fixture(params=["fake", "namespaces"])
-async def provider(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider]:
-    made: SandboxProvider
-    if request.param == "fake":
-        made = FakeSandboxProvider(verify=lambda files: {"/logs/verifier/reward.txt": b"1\n"})
-    elif (found := probe()).confinement is not None:
-        made = NamespaceProvider(confinement=found.confinement)
-    else:
+WAYS = [Confinement.SHIFTED, Confinement.DROPPED] if os.geteuid() == 0 else [Confinement.USER]
+BASE_IMAGE = "localhost/t1/base:bookworm"
+"""What `make test-containers` builds."""
+
+
+@cache
+def engine() -> ContainerEngine | None:
+    """The container engine, where the base image is there too."""
+    try:
+        found = find_engine()
+    except SandboxUnavailable:
+        return None
+    has = subprocess.run(found.words("image", "inspect", BASE_IMAGE), capture_output=True, timeout=60, check=False)
+    return found if has.returncode == 0 else None
+
+
+def make_provider(kind: str) -> SandboxProvider:
+    """A provider of each kind; skips what this host lacks."""
+    if kind == "fake":
+        return FakeSandboxProvider(verify=lambda files: {"/logs/verifier/reward.txt": b"1\n"})
+    if kind == "containers":
+        if engine() is None:
+            pytest.skip("no container engine with the base image: make test-containers")
+        return ContainerProvider(engine=engine(), default_image=BASE_IMAGE)
+    if (found := probe()).confinement is None:
         pytest.skip(str(found))
+    return NamespaceProvider(confinement=Confinement(kind))
+
+
+@pytest.fixture(params=["fake", *map(str, WAYS), pytest.param("containers", marks=pytest.mark.containers)])
+async def provider(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider]:
+    made = make_provider(request.param)
     yield made
     await made.close()
 

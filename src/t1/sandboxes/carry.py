@@ -1,0 +1,43 @@
+"""Trees that leave a container as a tar stream, laid out on the host. The container is dead, its files are hostile.
+
+Boundary: nothing is written outside the target and no link is followed; devices and pipes stay behind.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from pathlib import Path
+from typing import IO
+
+from t1.sandboxes.dockerfile import SYSTEM
+
+UNCARRIED = frozenset({*SYSTEM, "boot", "logs", "run"})
+"""Top-level directories that always come from the image (or the verifier), whatever the agent did there."""
+
+
+def changed_places(diff: str) -> list[str]:
+    """The top-level directories in which `podman diff` (lines of kind and path) found a change that may be carried."""
+    tops: dict[str, None] = {}
+    for line in diff.splitlines():
+        kind, _, path = line.partition(" ")
+        top = path.lstrip("/").partition("/")[0]
+        if kind in ("A", "C", "D") and top and top not in UNCARRIED:
+            tops["/" + top] = None
+    return sorted(tops)
+
+
+def unpack(stream: IO[bytes], target: Path) -> None:
+    """Lay out a tar stream whose first component is the tree's own name. Raises tarfile.TarError, OSError."""
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        archive.extractall(target, numeric_owner=True, filter=_safe)
+
+
+def _safe(member: tarfile.TarInfo, target: str) -> tarfile.TarInfo | None:
+    """As the agent left it, without devices and pipes; a name that leads outside is an error."""
+    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+        return None
+    mode = member.mode & 0o777 | (0o1000 if member.isdir() and member.mode & 0o1000 else 0)
+    checked = tarfile.tar_filter(member, target)
+    owner = {} if os.geteuid() == 0 else {"uid": None, "gid": None}
+    return checked.replace(mode=mode, deep=False, **owner)  # type: ignore[arg-type]
