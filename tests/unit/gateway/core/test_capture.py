@@ -1,10 +1,8 @@
 """What is on disk is what was recorded, whenever the gateway dies."""
 
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -199,15 +197,22 @@ asyncio.run(main())
 """
 
 
-async def test_a_killed_gateway_leaves_a_session_that_goes_on(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", CRASH, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+def killed(directory):
+    """The key of a session whose gateway was killed in the middle of its work."""
+    command = [sys.executable, "-c", CRASH, str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         key = process.stdout.readline().strip()
         for line in process.stdout:
             if int(line) >= 40:
                 break
-        process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.kill()
         process.stdout.read()
+    assert process.returncode == -signal.SIGKILL
+    return key
+
+
+async def test_a_killed_gateway_leaves_a_session_that_goes_on(tmp_path):
+    key = killed(tmp_path)
     async with gateway_at(tmp_path, "after") as gateway:
         (restored,) = gateway.restored
         assert restored.num_exchanges >= 20
