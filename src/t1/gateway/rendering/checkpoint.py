@@ -28,9 +28,9 @@ def renderer_for(
         raise CheckpointError(f"{file}: no such file; a checkpoint directory needs its tokenizer.json")
     spelling = Spelling(file.read_text(encoding="utf-8"))
     template = ChatTemplate.from_pretrained(path, options, day)
-    if template is None or "tool" not in template.source:
+    if template is None or not template.knows_tools():
         template = _with_calls(path, spelling, template)
-    found = family_of(spelling.control, template.source) if family == "auto" else family
+    found = family_of(spelling.control, template) if family == "auto" else family
     if found not in FAMILIES:
         raise CheckpointError(f"family: {found!r} is none of {', '.join(sorted(FAMILIES))} and auto")
     eos = spelling.control.get(special_tokens(path).get("eos_token", ""))
@@ -41,13 +41,19 @@ def renderer_for(
 def _with_calls(path: Path, spelling: Spelling, own: ChatTemplate | None) -> ChatTemplate:
     """ChatML's template for a checkpoint whose own knows no tools, provided that they agree on all else."""
     chatml = ChatTemplate(CHATML, name=str(path))
-    if {"<|im_start|>", "<|im_end|>"} <= spelling.control.keys():
-        talk = [{"role": role, "content": f"a {role}"} for role in ("system", "user", "assistant", "tool", "user")]
-        if own is None or own.render(talk, [], True) == chatml.render(talk, [], True):
-            return chatml
-    if own is None:
+    knows_chatml = {"<|im_start|>", "<|im_end|>"} <= spelling.control.keys()
+    if own is None and not knows_chatml:
         raise CheckpointError(f"{path}: no chat template, and no ChatML tokens to do without; add chat_template.jinja")
-    return own
+    return chatml if own is None or (knows_chatml and _agree(own, chatml)) else own
+
+
+def _agree(one: ChatTemplate, other: ChatTemplate) -> bool:
+    """Whether two templates write a conversation without calls the same way."""
+    talk = [{"role": role, "content": f"a {role}"} for role in ("system", "user", "assistant", "tool", "user")]
+    try:
+        return one.render(talk, [], True) == other.render(talk, [], True)
+    except ValueError:
+        return False
 
 
 def _declared_stops(path: Path) -> list[int]:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from t1.gateway.conversation import Tool
 from t1.gateway.rendering.formats import deepseek, harmony, hermes, markup
 from t1.gateway.rendering.formats.parsed import Parser, plain
+from t1.gateway.rendering.template import ChatTemplate
 
 Describe: TypeAlias = Callable[[Sequence[Tool]], str]
 
@@ -47,12 +48,13 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-def family_of(control: Container[str], template: str) -> str:
+def family_of(control: Container[str], template: ChatTemplate) -> str:
     """The family whose marks a tokenizer's control tokens or its template bear."""
     for name, marks in _MARKS.items():
-        if any(mark in control or mark in template for mark in marks):
+        if any(mark in control or mark in template.source for mark in marks):
             return name
-    return "plain" if "tools" in template else "hermes"
+    # Tools that the template describes in a manner of its own cannot be parsed; those that we describe can.
+    return "plain" if template.knows_tools() else "hermes"
 
 
 _MARKS = {

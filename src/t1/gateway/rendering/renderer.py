@@ -44,7 +44,7 @@ class ChatTemplateRenderer:
     ) -> None:
         """`more_stop_ids`: those that the checkpoint declares beside what the template ends a turn with."""
         self.family, self.template, self.spelling = family, template, spelling
-        self._takes_tools = "tools" in template.source
+        self._takes_tools = template.knows_tools()
         shape = self._fitting_shape()
         self._writes_calls, self._shape = shape is not None, shape or Shape()
         ids = spelling.control

@@ -90,8 +90,24 @@ class ChatTemplate:
         """
         try:
             return self._template.render(messages=messages, tools=tools or None, add_generation_prompt=generate)
-        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except (
+            TemplateError,
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise ValueError(f"{self.name}: the chat template refuses this conversation: {error}") from error
+
+    def knows_tools(self) -> bool:
+        """Whether tools that are passed can be read in the rendering."""
+        tool = {"type": "function", "function": {"name": "lookup", "description": "", "parameters": {}}}
+        try:
+            return "lookup" in self.render([{"role": "user", "content": "?"}], [tool], True)
+        except ValueError:
+            return False
 
 
 def special_tokens(path: Path) -> dict[str, str]:

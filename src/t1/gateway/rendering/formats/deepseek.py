@@ -40,11 +40,11 @@ def describe(tools: Sequence[Tool]) -> str:
 
 def _call(text: str, start: int) -> tuple[Call, int] | None:
     """The call whose inside begins at `start`: it ends where its JSON does."""
-    head, separator, _ = text[start:].partition(SEPARATOR)
-    if not separator or not head.strip():
+    inside = text.find(SEPARATOR, start) + len(SEPARATOR)
+    head = text[start : inside - len(SEPARATOR)].strip()
+    if inside < start or not head:
         return None
-    inside = start + len(head) + len(separator)
-    fenced = _FENCED.match(text, inside) if head.strip() == "function" else None
+    fenced = _FENCED.match(text, inside) if head == "function" else None
     name, begin = (fenced[1], fenced.end()) if fenced else (head, _past_space(text, inside))
     try:
         _, end = value_at(text, begin)

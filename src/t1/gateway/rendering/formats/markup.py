@@ -21,9 +21,8 @@ _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>\s*")
 _PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?")
 _END_PARAMETER = re.compile(r"\n?</parameter>\s*(?=<parameter=[^>\n]+>|</function>\s*(?:</tool_call>|\Z))")
 _END_FUNCTION = re.compile(r"</function>\s*(?:</tool_call>|\Z)")
-_NAME = re.compile(r"\s*([^<\s][^<\n]*?)\s*(?=<arg_key>|</tool_call>)")
-_KEY = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>", re.DOTALL)
-_END_VALUE = re.compile(r"</arg_value>\s*(?=<arg_key>.*?</arg_key>\s*<arg_value>|</tool_call>)", re.DOTALL)
+_KEY = re.compile(r"<arg_key>([^<\n]*)</arg_key>\s*<arg_value>")
+_END_VALUE = re.compile(rf"</arg_value>\s*(?={_KEY.pattern}|</tool_call>)")
 
 
 def parse_function_tags(text: str, tools: Sequence[Tool] = ()) -> Parsed:
@@ -58,18 +57,18 @@ def _function_call(text: str, start: int, tools: Sequence[Tool]) -> tuple[Call, 
 
 
 def _argument_call(text: str, start: int, tools: Sequence[Tool]) -> tuple[Call, int] | None:
-    opened = _NAME.match(text, start)
-    if opened is None:
+    position = text.find("<", start)
+    name = text[start:position].strip()
+    if position < 0 or not name or "\n" in name:
         return None
     values: dict[str, str] = {}
-    position = opened.end()
     while (key := _KEY.match(text, position)) is not None:
         end = _END_VALUE.search(text, key.end())
         if end is None:
             return None
         values[key[1].strip()] = text[key.end() : end.start()]
         position = end.end()
-    return (_call(opened[1], values, tools), position + len(CLOSE)) if text.startswith(CLOSE, position) else None
+    return (_call(name, values, tools), position + len(CLOSE)) if text.startswith(CLOSE, position) else None
 
 
 def _call(name: str, values: Mapping[str, str], tools: Sequence[Tool]) -> Call:

@@ -13,6 +13,8 @@ from typing import TypeAlias
 from t1.gateway.conversation import Tool
 
 THINK, END_THINK = "<think>", "</think>"
+MOST_UNREADABLE = 64
+"""So many blocks that cannot be read, and the rest is content: a flood of opening tags costs no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,11 @@ def split_reasoning(text: str) -> tuple[str, str]:
 def take_calls(text: str, opening: str, read: BlockReader) -> tuple[str, tuple[Call, ...]]:
     """What stands outside the blocks that can be read, and the calls in them; an unreadable block stays outside."""
     outside, calls = "", []
-    start = position = 0
-    while (position := text.find(opening, position)) >= 0:
+    start = position = unreadable = 0
+    while unreadable < MOST_UNREADABLE and (position := text.find(opening, position)) >= 0:
         found = read(text, position + len(opening))
         if found is None:
+            unreadable += 1
             position += len(opening)
             continue
         outside += text[start:position]
