@@ -107,13 +107,18 @@ async def test_a_forgiven_change_is_noticed_once_and_the_recorded_ids_are_sent(k
 
 
 async def test_other_call_ids_are_forgiven_in_calls_and_results():
+    """A client may even make up new ones for every request."""
     said = replace(calls("run", "{}"), tool_calls=(ToolCall("", "run", "{}"), ToolCall("", "look", "{}")))
     gateway, _ = gateway_of(said, "second", "third")
     client = client_of(gateway)
     await client.say("begin")
-    client.edit(1, tool_calls=tuple(replace(one, id=f"mine-{n}") for n, one in enumerate(client.history[1].tool_calls)))
-    await client.say(*(Message(Role.TOOL, f"out {n}", tool_call_id=f"mine-{n}") for n in range(2)))
-    await client.say("more")
+    client.history += [Message(Role.TOOL, f"out {n}") for n in range(2)]
+    for prefix in ("mine", "yours"):
+        named = (replace(one, id=f"{prefix}-{n}") for n, one in enumerate(client.history[1].tool_calls))
+        client.edit(1, tool_calls=tuple(named))
+        for n in range(2):
+            client.edit(2 + n, tool_call_id=f"{prefix}-{n}")
+        await client.say(*([] if prefix == "mine" else ["more"]))
     recorded = await gateway.close(client.session)
     assert cases(recorded.turns) == [Case.OPEN, Case.STRICT, Case.STRICT]
     assert {change.kind for change in recorded.changes} == {ChangeKind.CALL_IDS}
