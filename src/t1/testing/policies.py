@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from t1.gateway.conversation import ChatRenderer
@@ -17,15 +17,24 @@ class ScriptedPolicy:
     """Says line n where n replies of the assistant stand in the prompt, so that branches and retries play right."""
 
     def __init__(
-        self, renderer: ChatRenderer, lines: Sequence[Line], *, opening: str = "<|im_start|>assistant"
+        self,
+        renderer: ChatRenderer,
+        lines: Sequence[Line],
+        *,
+        others: Mapping[str, Sequence[Line]] | None = None,
+        opening: str = "<|im_start|>assistant",
     ) -> None:
-        """`opening`: what a template writes before a reply. The last line is said again and again."""
+        """`others`: lines of conversations that open with such a text in them: a sub-agent's, a summary's.
+        `opening`: what a template writes before a reply. The last line is said again and again."""
         self._renderer, self._lines, self._opening = renderer, tuple(lines), opening
+        self._others = {text: tuple(lines) for text, lines in (others or {}).items()}
 
     def __call__(self, prompt: IntArray) -> list[int]:
         """The completion of `prompt` [P]."""
         *before, last, _ = ["", *self._renderer.decode(prompt).split(self._opening)]
-        line = self._lines[min(max(0, len(before) - 1), len(self._lines) - 1)]
+        start = before[1] if len(before) > 1 else last
+        lines = next((other for text, other in self._others.items() if text in start), self._lines)
+        line = lines[min(max(0, len(before) - 1), len(lines) - 1)]
         said = line if isinstance(line, str) else line(last)
         return [*self._renderer.encode(said).tolist(), self._renderer.stop_ids[0]]
 

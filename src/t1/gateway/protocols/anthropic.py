@@ -20,6 +20,7 @@ from t1.gateway.protocols.wire import (
     Json,
     Part,
     bad_field,
+    in_order_of_calls,
     join_texts,
     read_body,
     sse,
@@ -103,7 +104,7 @@ def read(raw: bytes) -> Call:
     tools, ignored = _tools(body)
     request = Request(
         model=body.model,
-        messages=tuple(messages),
+        messages=in_order_of_calls(messages),
         tools=tools,
         max_tokens=body.max_tokens,
         temperature=body.temperature,

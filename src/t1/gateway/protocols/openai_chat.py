@@ -18,6 +18,7 @@ from t1.gateway.protocols.wire import (
     Json,
     Part,
     bad_field,
+    in_order_of_calls,
     join_texts,
     openai_error,
     read_body,
@@ -104,7 +105,7 @@ def read(raw: bytes) -> Call:
     tools, ignored = _tools(body)
     request = Request(
         model=body.model,
-        messages=tuple(_message(message, f"messages.{i}") for i, message in enumerate(body.messages)),
+        messages=in_order_of_calls([_message(message, f"messages.{i}") for i, message in enumerate(body.messages)]),
         tools=tools,
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         temperature=body.temperature,

@@ -15,7 +15,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from t1.gateway.conversation import Finish, Message, Reply, Request, Role, Tool, ToolCall
-from t1.gateway.protocols.wire import Body, Json, Part, bad_field, join_texts, read_body, tool_arguments, unknown_fields
+from t1.gateway.protocols.wire import (
+    Body,
+    Json,
+    Part,
+    bad_field,
+    in_order_of_calls,
+    join_texts,
+    read_body,
+    tool_arguments,
+    unknown_fields,
+)
 
 ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
 TEXT_PARTS = ("input_text", "output_text", "text", "refusal")
@@ -92,7 +102,7 @@ def read(raw: bytes) -> tuple[Request, bool, Ways]:
     opening = (Message(Role.SYSTEM, body.instructions),) if body.instructions else ()
     request = Request(
         model=body.model,
-        messages=(*opening, *_messages(items)),
+        messages=in_order_of_calls([*opening, *_messages(items)]),
         tools=tools,
         max_tokens=body.max_output_tokens,
         temperature=body.temperature,

@@ -9,11 +9,12 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from t1.gateway.conversation import GatewayError, Reply, Request
+from t1.gateway.conversation import GatewayError, Message, Reply, Request, Role
 
 Json: TypeAlias = dict[str, Any]
 
@@ -134,6 +135,21 @@ def join_texts(content: str | Sequence[Part] | None, param: str, kinds: Sequence
             known = " or ".join(kinds)
             raise bad_field(f"{param}.{index}.type", f"this model reads text only: expected {known}, got {part.type}")
     return separator.join(part.text or "" for part in content)
+
+
+def in_order_of_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The conversation with the results of each reply's calls in the order of the calls.
+
+    Clients send them as the tools end. Templates name no calls, so that the order alone tells a policy which is which.
+    """
+    ordered: list[Message] = []
+    for role, group in groupby(messages, key=lambda message: message.role):
+        answers = list(group)
+        if role is Role.TOOL and len(answers) > 1 and ordered:
+            places = {call.id: place for place, call in enumerate(ordered[-1].tool_calls)}
+            answers.sort(key=lambda message: places.get(message.tool_call_id, len(places)))
+        ordered += answers
+    return tuple(ordered)
 
 
 def tool_arguments(value: Json) -> str:

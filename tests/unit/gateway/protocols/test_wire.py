@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t1.gateway.conversation import GatewayError
+from t1.gateway.conversation import GatewayError, Message, Role, ToolCall
 from t1.gateway.protocols import CHAT, MESSAGES, RESPONSES
+from t1.gateway.protocols.wire import in_order_of_calls
 
 DIALECTS = pytest.mark.parametrize("dialect", [CHAT, MESSAGES, RESPONSES], ids=["chat", "messages", "responses"])
 ANYTHING = st.recursive(
@@ -62,3 +63,14 @@ def test_any_json_is_read_or_refused_with_a_place(dialect, fields):
     except GatewayError as error:
         assert error.status == 400
         assert error.param
+
+
+def test_results_stand_in_the_order_of_their_calls():
+    """Seen of Claude Code: the result of the faster of two tools comes first."""
+    calls = tuple(ToolCall(f"c{i}", "bash", "{}") for i in range(3))
+    said, again = Message(Role.ASSISTANT, tool_calls=calls), Message(Role.ASSISTANT, tool_calls=calls[:1])
+    results = [Message(Role.TOOL, str(i), tool_call_id=f"c{i}") for i in range(3)]
+    stray, question = Message(Role.TOOL, "?", tool_call_id="c9"), Message(Role.USER, "hi")
+    sent = [stray, question, said, results[2], stray, results[0], results[1], question, again, results[0]]
+    expected = (stray, question, said, *results, stray, question, again, results[0])
+    assert in_order_of_calls(sent) == expected
