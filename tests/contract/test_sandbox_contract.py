@@ -14,6 +14,7 @@ from t1.errors import SandboxError, SandboxUnavailable, SandboxVanished
 from t1.protocols import Sandbox, SandboxProvider
 from t1.sandboxes import Confinement, ContainerProvider, NamespaceProvider, probe
 from t1.sandboxes.engine import ContainerEngine, find_engine
+from t1.sandboxes.pool import PoolLimits, SandboxPool
 from t1.testing.sandboxes import FakeSandboxProvider
 from t1.types import Environment, Limits, Task, VerifierSpec
 
@@ -47,6 +48,8 @@ def make_provider(kind: str) -> SandboxProvider:
     """A provider of each kind; skips what this host lacks."""
     if kind == "fake":
         return FakeSandboxProvider(verify=lambda files: {"/logs/verifier/reward.txt": b"1\n"})
+    if kind == "pool":
+        return SandboxPool(make_provider(str(WAYS[0])), PoolLimits(num_warm=1))
     if kind == "containers":
         if engine() is None:
             pytest.skip("no container engine with the base image: make test-containers")
@@ -56,7 +59,7 @@ def make_provider(kind: str) -> SandboxProvider:
     return NamespaceProvider(confinement=Confinement(kind))
 
 
-@pytest.fixture(params=["fake", *map(str, WAYS), pytest.param("containers", marks=pytest.mark.containers)])
+@pytest.fixture(params=["fake", *map(str, WAYS), "pool", pytest.param("containers", marks=pytest.mark.containers)])
 async def provider(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider]:
     made = make_provider(request.param)
     yield made

@@ -7,6 +7,7 @@ from t1.sandboxes.container import ContainerSandbox
 from t1.sandboxes.containers import ContainerProvider
 from t1.sandboxes.leases import sweep
 from t1.sandboxes.namespaces import NamespaceProvider, NamespaceSandbox
+from t1.sandboxes.pool import PoolLimits, SandboxPool
 
 __all__ = [
     "Confinement",
@@ -14,6 +15,8 @@ __all__ = [
     "ContainerSandbox",
     "NamespaceProvider",
     "NamespaceSandbox",
+    "PoolLimits",
+    "SandboxPool",
     "SandboxProbe",
     "probe",
     "sweep",

@@ -129,7 +129,8 @@ async def test_what_the_agent_left_is_carried_whole_but_for_system_paths(
     sandbox = await provider.open(task)
     await sandbox.run(
         "mkdir -p /app/d /opt/own; echo 1 > /app/d/f; chmod 4755 /app/d/f; ln -s /etc/passwd /app/link; "
-        "mkfifo /app/fifo; ln /app/d/f /app/hard; echo 2 > /opt/own/g; echo bad > /usr/bin/pytest; rm -rf /root; sleep 300 &",
+        "mkfifo /app/fifo; ln /app/d/f /app/hard; echo 2 > /opt/own/g; echo bad > /usr/bin/pytest; "
+        "rm -rf /root; sleep 300 &",
         timeout_s=20,
     )
     changes = await sandbox.stop()
