@@ -21,6 +21,7 @@ from t1.cli.doctor import doctor
 from t1.cli.eval import evaluate
 from t1.cli.quickstart import quickstart
 from t1.cli.rollout import rollout
+from t1.cli.sandboxes import sandboxes
 from t1.cli.sft import sft
 from t1.cli.tasks import tasks
 from t1.cli.train import train
@@ -47,6 +48,7 @@ app.command()(train)
 app.command("eval")(evaluate)
 app.command()(audit)
 app.command()(doctor)
+app.add_typer(sandboxes, name="sandboxes")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

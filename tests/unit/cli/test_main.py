@@ -21,6 +21,8 @@ COMMANDS = [
     ["eval"],
     ["audit"],
     ["doctor"],
+    ["sandboxes", "list"],
+    ["sandboxes", "sweep"],
 ]
 
 

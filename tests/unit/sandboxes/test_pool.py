@@ -115,7 +115,8 @@ async def test_a_ready_sandbox_makes_way_for_another_task(task: Task) -> None:
     pool = SandboxPool(fake, PoolLimits(max_open=1, num_warm=1, wait_s=1.0))
     await pool.warm(task)
     other = replace(task, digest="f" * 64)
-    assert set(fake.live) == {(await pool.open(other)).id}
+    opened_id = (await pool.open(other)).id
+    assert set(fake.live) == {opened_id}
     await pool.close()
 
 

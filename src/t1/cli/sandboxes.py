@@ -1,0 +1,68 @@
+"""`t1 sandboxes`: who holds sandboxes on this machine, and the removal of what killed owners left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from t1.sandboxes.engine import ContainerEngine
+
+sandboxes = typer.Typer(help="List the sandboxes of this machine, sweep abandoned ones.", no_args_is_help=True)
+
+Root = Annotated[Path | None, typer.Option(help="Where they lie. Default: the machine's temporary directory.")]
+
+
+@sandboxes.command("list")
+def show(root: Root = None) -> None:
+    """Every owner with its sandboxes, and whether it still runs.
+
+    Example: **t1 sandboxes list**
+    """
+    import asyncio
+
+    from t1.sandboxes.leases import leases
+    from t1.sandboxes.owners import list_containers
+
+    lines = []
+    for lease in leases(root):
+        num = sum(path.is_dir() and path.name[:1] == "s" for path in lease.path.iterdir())
+        state = "running" if lease.alive else "gone: sweep"
+        lines.append(f"{lease.path}\tpid {lease.pid} {state}\t{num} sandboxes\t{lease.label}")
+    engine = _engine()
+    for container in asyncio.run(list_containers(engine)) if engine is not None else ():
+        owner = f"pid {container.owner.pid}" if container.owner else "no owner"
+        state = "abandoned: sweep" if container.abandoned else "running"
+        lines.append(f"{container.name}\t{owner} {state}\tcontainer {container.state}\t{container.label}")
+    typer.echo("\n".join(line.rstrip() for line in lines) or "no sandboxes")
+
+
+@sandboxes.command()
+def sweep(root: Root = None) -> None:
+    """Remove what owners that are gone left: directories, control groups, containers whose lease is over.
+
+    Example: **t1 sandboxes sweep**
+    """
+    import asyncio
+
+    from t1.sandboxes import sweep as sweep_directories
+    from t1.sandboxes.owners import sweep_containers
+
+    removed = [str(path) for path in sweep_directories(root)]
+    engine = _engine()
+    if engine is not None:
+        removed += asyncio.run(sweep_containers(engine))
+    typer.echo("\n".join(removed) or "nothing to sweep")
+
+
+def _engine() -> ContainerEngine | None:
+    """The container engine, where there is one."""
+    from t1.errors import SandboxUnavailable
+    from t1.sandboxes.engine import find_engine
+
+    try:
+        return find_engine()
+    except SandboxUnavailable:
+        return None
