@@ -16,7 +16,7 @@ STAMP := $(VENV)/.stamp
 PYTHON_HARBOR ?= $(shell for p in python3.12 python3.13 python3.14 $$(ls -d $$(pyenv root 2>/dev/null)/versions/3.1[2-4]*/bin/python 2>/dev/null); do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
-.PHONY: docs help quickstart test test-harbor lint types venv sandbox base clean bench bench-sandbox bench-engine bench-tito bench-train
+.PHONY: docs help quickstart test test-harbor test-agents lint types venv sandbox base clean bench bench-sandbox bench-engine bench-tito bench-train
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -39,6 +39,25 @@ endif
 	$(PYTHON_HARBOR) -m venv .venv-harbor
 	.venv-harbor/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-harbor.txt -e '.[harbor]' pytest pytest-asyncio
 	@touch $@
+
+test-agents: $(STAMP) sandbox ## Claude Code and Codex, unmodified, through the gateway; npm installs them into .agents
+ifeq ($(shell command -v npm),)
+	@echo "CLAUDE CODE AND CODEX WERE NOT TESTED: npm is missing. Install Node.js 18 or newer and run make test-agents again."
+	$(BIN)/python -m pytest tests/agents -rs
+else
+	@$(MAKE) --no-print-directory .agents/.stamp
+	T1_AGENTS=.agents $(BIN)/python -m pytest tests/agents -rs
+endif
+
+.agents/.stamp: tests/agents/package.json
+	mkdir -p .agents && cp tests/agents/package.json .agents/package.json
+	npm install --prefix .agents --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+test-templates: $(STAMP) ## rendering, on the templates of real models (which trl brings) and beside the package renderers
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt renderers==0.1.12
+	$(BIN)/python -m pytest -ra tests/unit/gateway/rendering/test_against_others.py
 
 test-containers: $(STAMP) ## sandboxes in podman or docker, on an image that is built here
 	@.ci/base-image
