@@ -59,6 +59,11 @@ test-templates: $(STAMP) ## rendering, on the templates of real models (which tr
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt renderers==0.1.12
 	$(BIN)/python -m pytest -ra tests/unit/gateway/rendering/test_against_others.py
 
+test-templates: $(STAMP) ## rendering, on the templates of real models (which trl brings) and beside the package renderers
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt renderers==0.1.12
+	$(BIN)/python -m pytest -ra tests/unit/gateway/rendering/test_against_others.py
+
 test-containers: $(STAMP) ## sandboxes in podman or docker, on an image that is built here
 	@.ci/base-image
 	$(BIN)/python -m pytest -m containers -ra tests/contract/test_sandbox_contract.py tests/unit/sandboxes
