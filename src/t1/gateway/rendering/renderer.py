@@ -46,7 +46,7 @@ class ChatTemplateRenderer:
         self.family, self.template, self.spelling = family, template, spelling
         self._takes_tools = template.knows_tools()
         shape = self._fitting_shape()
-        self._writes_calls, self._shape = shape is not None, shape or Shape()
+        self._writes_calls, self.shape = shape is not None, shape or Shape()
         ids = spelling.control
         self._opening = frozenset(ids[name] for name in family.opening if name in ids)
         try:
@@ -146,13 +146,13 @@ class ChatTemplateRenderer:
         """Marked text. Where the template knows no tools, their description takes the place of `slot`."""
         marked = marked_tools(tools, marking)
         if not tools or self._takes_tools:
-            written = template_messages(messages, self._shape, marking)
+            written = template_messages(messages, self.shape, marking)
             return self.template.render(written, template_tools(marked), generate)
         if self.family.describe is None:
             raise ValueError(
                 f"{self.template.name}: neither the chat template nor family {self.family.name} knows tools"
             )
-        written = template_messages(_with_system_text(messages, slot), self._shape, marking)
+        written = template_messages(_with_system_text(messages, slot), self.shape, marking)
         return self.template.render(written, [], generate).replace(slot, self.family.describe(marked))
 
     def _following(self, messages: Sequence[Message], names: Sequence[str]) -> IntArray:

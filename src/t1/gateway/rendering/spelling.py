@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from tokenizers import Tokenizer
 from t1.errors import CheckpointError
 from t1.types import IntArray
 
-_MARKS = [*map(chr, range(0xFDD0, 0xFDF0)), *map(chr, range(0xF0000, 0xFFFFE))]
-"""Noncharacters of Unicode, then its private planes: no text can use them all."""
+_NONCHARACTERS = tuple(map(chr, range(0xFDD0, 0xFDF0)))
+_PRIVATE_PLANE = range(0xF0000, 0xFFFFE)
 _BRACKETED = re.compile(r"[<\[{(].*[>\]})]", re.DOTALL)
 
 
@@ -35,8 +35,13 @@ def well_formed(text: str) -> str:
 
 def marks_absent_from(texts: Iterable[str], count: int) -> list[str]:
     """`count` characters that occur in none of the texts."""
-    present = set().union(*map(set, texts))
-    return [mark for _, mark in zip(range(count), (m for m in _MARKS if m not in present), strict=False)]
+    held = list(texts)
+    # A noncharacter is hardly ever there, and looking for one in text of narrower characters takes no time.
+    marks = [mark for mark in _NONCHARACTERS[: count + 2] if not any(mark in text for text in held)]
+    if len(marks) < count:
+        present = set().union(*held)
+        marks = list(islice((m for m in (*_NONCHARACTERS, *map(chr, _PRIVATE_PLANE)) if m not in present), count))
+    return marks[:count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +156,7 @@ def _is_control(token: dict[str, Any]) -> bool:
 
 
 def _text_only(document: dict[str, Any]) -> dict[str, Any]:
-    """The tokenizer without its control tokens; every other id stays where it was."""
+    """The tokenizer without its control tokens, which adds nothing and cuts nothing; every other id stays."""
     vocabulary = document["model"].get("vocab") or {}
     held = vocabulary if isinstance(vocabulary, dict) else {}
     added = []
@@ -161,4 +166,5 @@ def _text_only(document: dict[str, Any]) -> dict[str, Any]:
         elif token["content"] not in held:
             # Dropping it would move the ids after it, so it keeps its place under a name that no text has.
             added.append({**token, "content": f"\ufdd0{token['id']}\ufdd1", "special": True, "normalized": False})
-    return {**document, "added_tokens": added, "post_processor": None}
+    whole = {"post_processor": None, "truncation": None, "padding": None}
+    return {**document, "added_tokens": added, **whole}

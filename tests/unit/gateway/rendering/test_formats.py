@@ -215,8 +215,13 @@ def test_harmony_that_is_no_message_is_content(text):
     assert parsed.content.replace("\n", "") == text
 
 
-@settings(max_examples=80, deadline=None, database=None)
-@given(st.dictionaries(st.text(max_size=3), st.recursive(st.none() | st.integers() | st.text(max_size=3), st.lists)))
+VALUES = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.text(max_size=2), max_size=2)
+
+
+@settings(max_examples=50, deadline=None, database=None)
+@given(
+    st.dictionaries(st.text(max_size=3), VALUES | st.dictionaries(st.text(max_size=2), VALUES, max_size=2), max_size=4)
+)
 def test_members_of_an_object_are_found_as_they_were_written(value):
     text = json.dumps(value, indent=1)
     members, end = members_at(f"  {text} rest", 0)

@@ -124,3 +124,11 @@ def test_a_normalizing_tokenizer_is_taken_as_it_is():
     tokenizer.normalizer = normalizers.NFC()
     spelling = Spelling(tokenizer.to_str())
     assert spelling.decode(spelling.encode_text("e\u0301")) == "é"
+
+
+def test_a_tokenizer_that_was_saved_while_it_cut_and_padded_does_neither():
+    tokenizer = Tokenizer.from_str(small_tokenizer(SPECIAL, MARKUP))
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=64)
+    spelling = Spelling(tokenizer.to_str())
+    assert spelling.decode(spelling.encode_text("list the files")) == "list the files"
