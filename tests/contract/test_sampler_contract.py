@@ -1,10 +1,14 @@
-"""What every Sampler keeps, the fake and the real one alike."""
+"""What every Sampler keeps: the fake, the embedded engine, clients of engines behind a wire, and a fleet of them.
+
+The wire leads to fake servers here; `make test-vllm` runs the same tests against a real vLLM.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +18,17 @@ from transformers import PreTrainedModel, Qwen3MoeConfig
 
 from t1.errors import EngineUnavailable
 from t1.inference import TorchEngine, load_model
+from t1.inference.captures import ModelShape
+from t1.inference.checkpoints import CheckpointWriter
+from t1.inference.fleet import Fleet
+from t1.inference.models import no_progress_bar
+from t1.inference.remote import RemoteSampler
+from t1.inference.sglang import SglangSampler
+from t1.inference.vllm import VllmApi, VllmSampler
 from t1.protocols import Sampler
 from t1.routing import check_capture
+from t1.testing.dialects import FakeSglang, FakeVllm
+from t1.testing.engines import EngineTransport
 from t1.testing.samplers import RoutingShape, ScriptedSampler
 from t1.types import FinishReason, IntArray, Sample, SamplingParams
 
@@ -36,20 +49,56 @@ def tiny_model() -> PreTrainedModel:
     )  # fmt: skip
 
 
-@pytest.fixture(params=["scripted", "torch"])
-async def open_sampler(request: pytest.FixtureRequest) -> AsyncIterator[Open]:
+@pytest.fixture(scope="session")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model on disk, for those that publish from there."""
+    path = tmp_path_factory.mktemp("tiny") / "model"
+    with no_progress_bar():
+        tiny_model().save_pretrained(path)
+    return path
+
+
+def scripted(*, slow: bool) -> ScriptedSampler:
+    """Seconds for a request if slow."""
+    context = 4096 if slow else MAX_CONTEXT
+    return ScriptedSampler(
+        lambda prompt: [9, 10, 11, 12], max_context=context, version=5, routing=SHAPE, delay_s=30.0 * slow
+    )
+
+
+def behind_a_wire(kind: str, inside: Sampler, path: Path) -> RemoteSampler:
+    """A client of a fake server around a sampler."""
+    shape = ModelShape.from_pretrained(path)
+    fake = FakeSglang(inside, model=shape) if kind == "sglang" else FakeVllm(inside, model=shape)
+    fake.label = "5"
+    settings: dict[str, Any] = {
+        "model": shape, "max_context": inside.max_context, "version": 5, "transport": EngineTransport(fake),
+        "checkpoints": CheckpointWriter(path.parent / f"weights-{id(fake)}", path),
+    }  # fmt: skip
+    if kind == "sglang":
+        return SglangSampler("http://fake", **settings)
+    return VllmSampler("http://fake", **settings).use(VllmApi(kind))
+
+
+KINDS = ["scripted", "torch", "generate", "completions", "sglang", "fleet"]
+
+
+@pytest.fixture(params=KINDS)
+async def open_sampler(request: pytest.FixtureRequest, model_path: Path) -> AsyncIterator[Open]:
     """A function (slow=…) → a sampler with weights version 5; `slow` ones keep a long request pending for seconds."""
     opened: list[Sampler] = []
 
     def make(*, slow: bool = False) -> Sampler:
-        context = 4096 if slow else MAX_CONTEXT
         sampler: Sampler
         if request.param == "scripted":
-            sampler = ScriptedSampler(
-                lambda prompt: [9, 10, 11, 12], max_context=context, version=5, routing=SHAPE, delay_s=30.0 * slow
-            )
-        else:
+            sampler = scripted(slow=slow)
+        elif request.param == "torch":
+            context = 4096 if slow else MAX_CONTEXT
             sampler = TorchEngine(tiny_model(), max_context=context, max_rows=4, version=5, num_threads=1)
+        elif request.param == "fleet":
+            sampler = Fleet([behind_a_wire(kind, scripted(slow=slow), model_path) for kind in ("generate", "sglang")])
+        else:
+            sampler = behind_a_wire(request.param, scripted(slow=slow), model_path)
         opened.append(sampler)
         return sampler
 
