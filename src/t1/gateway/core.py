@@ -9,7 +9,7 @@ and idempotency key.
 - While it is being sampled, whoever asks again waits for the same reply.
 - A reply that no client got (the client went away; sampling goes on to its end) is given to whoever asks again.
 - With an idempotency key the reply stays the reply.
-- Without one, asking again after a delivered reply samples anew; `ledger.py` says which of the two is trained.
+- Without one, asking again after a delivered reply samples anew; `ledger.py` says which replies are trained.
 """
 
 from __future__ import annotations

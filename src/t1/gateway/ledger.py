@@ -5,13 +5,16 @@ tokens and not with turns x tokens. Boundary: values; how an exchange is found a
 
 Which replies are trained. Every reply is a turn, but two kinds are *orphans*, kept on record and not trained:
 - *undelivered*: no client ever got it (it went away while the reply was sampled, and did not ask again);
-- *superseded*: a later reply to the identical request was delivered, and the client went on from that one or from none.
-A reply that a client went on from was seen, whatever was thought of it before: it is a turn.
+- *superseded*: the same request was sent again, and the client went on from a later reply; or from none, and it sent the
+  request again right away, with nothing else in between, as a client does whose own patience ended.
+A reply that a client went on from was seen, whatever was thought of it before: it is a turn. So is one that no call goes
+on from, asked for again after other calls: agents ask aside (a summary, a title) and use the answer elsewhere, twice in
+the same words if need be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
@@ -154,19 +157,19 @@ Entry: TypeAlias = Opening | Exchange | Delivered | Closing
 """What happened in a session, in order: enough to restore it."""
 
 
-def orphaned(exchanges: Iterable[Exchange]) -> dict[int, OrphanReason]:
-    """Numbers of the exchanges that are not trained, with the reason."""
+def orphaned(exchanges: Sequence[Exchange]) -> dict[int, OrphanReason]:
+    """Numbers of the exchanges (in order of their numbers) that are not trained, with the reason."""
     reasons: dict[int, OrphanReason] = {}
-    replies: dict[bytes, list[Exchange]] = {}
-    for exchange in exchanges:
+    replies: dict[bytes, list[int]] = {}
+    for place, exchange in enumerate(exchanges):
         if not exchange.delivered and not exchange.followed:
             reasons[exchange.number] = OrphanReason.UNDELIVERED
         else:
-            replies.setdefault(exchange.request, []).append(exchange)
-    for same in replies.values():
-        same.sort(key=lambda exchange: exchange.number)
-        kept = [one for one in same if one.followed] or same[-1:]
-        reasons |= {one.number: OrphanReason.SUPERSEDED for one in same if one not in kept}
+            replies.setdefault(exchange.request, []).append(place)
+    for places in replies.values():
+        followed = [place for place in places if exchanges[place].followed]
+        kept = followed or [place for place in places if place + 1 not in places]
+        reasons |= {exchanges[place].number: OrphanReason.SUPERSEDED for place in places if place not in kept}
     return reasons
 
 

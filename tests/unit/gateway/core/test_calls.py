@@ -156,6 +156,29 @@ async def test_a_superseded_reply_that_the_client_goes_on_from_is_a_turn_after_a
     assert texts(recorded.turns) == ["one", "two", "three", "four"] and not recorded.orphans
 
 
+async def test_what_an_agent_asks_aside_twice_in_the_same_words_is_two_turns():
+    """Summaries, questions, titles: no call goes on from their replies, and yet the agent used them."""
+    gateway, _ = gateway_of("one", "two")
+    client = client_of(gateway)
+    client.history = [user("a")]
+    await client.ask()
+    await client.ask()
+    recorded = await gateway.close(client.session)
+    assert texts(recorded.turns) == ["one", "two"] and not recorded.orphans
+
+
+async def test_an_aside_that_is_asked_again_later_is_a_second_decision():
+    """Agents ask for a summary or a title, use it elsewhere, and may ask in the same words again."""
+    gateway, _ = gateway_of("title", "one", "title", "two")
+    client, aside = (one := client_of(gateway)), one.fork()
+    aside.history = [user("a title, please")]
+    for text in "ab":
+        await aside.ask()
+        await client.say(text)
+    recorded = await gateway.close(client.session)
+    assert texts(recorded.turns) == ["title", "one", "title", "two"] and not recorded.orphans
+
+
 async def test_another_wish_is_another_request():
     gateway, _ = gateway_of("one", "two")
     client = client_of(gateway)
@@ -407,12 +430,15 @@ async def test_a_turn_says_what_was_done_and_what_came_of_it():
 
 
 async def test_a_change_noticed_by_an_orphans_call_belongs_to_no_turn():
-    gateway, _ = gateway_of("one", "two", "three")
+    gateway, _ = gateway_of("one", "two", "three", "four")
     client = client_of(gateway)
     await client.say("a")
     client.edit(1, content="one ")
     client.history.append(user("b"))
     await client.ask()
+    second = await client.ask()
+    client.history += [second.message, user("c")]
     await client.ask()
     recorded = await gateway.close(client.session)
-    assert [(change.turn, change.kind) for change in recorded.changes] == [(-1, ChangeKind.WHITESPACE)]
+    first, *_ = recorded.changes
+    assert (first.turn, first.kind) == (-1, ChangeKind.WHITESPACE)
