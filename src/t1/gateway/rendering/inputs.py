@@ -82,13 +82,12 @@ def _call(call: ToolCall, shape: Shape, marking: Marking) -> dict[str, Any]:
 
 def _mapping(arguments: str, marking: Marking) -> WrittenJson:
     """Arguments as a mapping; text that is no JSON object becomes the one value of a mapping."""
+    written = marking.put(arguments or "{}")
     try:
-        value = json.loads(arguments or "{}")
+        value = _marked(json.loads(arguments or "{}"), marking)
     except (ValueError, RecursionError):
-        value = arguments
-    if not isinstance(value, dict):
-        value = {"arguments": arguments}
-    return WrittenJson(marking.put(arguments or "{}"), _marked(value, marking))
+        value = None
+    return WrittenJson(written, value if isinstance(value, dict) else {"arguments": written})
 
 
 def _marked(value: Any, marking: Marking) -> Any:

@@ -128,17 +128,24 @@ class ChatTemplateRenderer:
         """
         if not self._writes_calls and any(message.tool_calls for message in messages):
             raise ValueError(f"{self.template.name}: the chat template writes no tool calls")
-        mark, slot = marks_absent_from(texts_of(messages, tools), 2)
-        marking = self.spelling.marking(mark)
         try:
-            text = self._through_template(messages, tools, generate, marking, slot)
+            mark, slot = marks_absent_from(texts_of(messages, tools), 2)
+            marking = self.spelling.marking(mark)
+            return Rendered(self._with_or_without_reasoning(messages, tools, generate, marking, slot), marking)
+        except RecursionError as error:
+            raise ValueError("messages or tools are nested too deeply to be rendered") from error
+
+    def _with_or_without_reasoning(
+        self, messages: Sequence[Message], tools: Sequence[Tool], generate: bool, marking: Marking, slot: str
+    ) -> str:
+        """Marked text, without reasoning where the template refuses it (gpt-oss: beside content and a call)."""
+        try:
+            return self._through_template(messages, tools, generate, marking, slot)
         except ValueError:
-            # Some templates refuse reasoning beside content and calls; most of them drop earlier reasoning anyway.
             silent = [replace(message, reasoning="") for message in messages]
             if silent == list(messages):
                 raise
-            text = self._through_template(silent, tools, generate, marking, slot)
-        return Rendered(text, marking)
+            return self._through_template(silent, tools, generate, marking, slot)
 
     def _through_template(
         self, messages: Sequence[Message], tools: Sequence[Tool], generate: bool, marking: Marking, slot: str

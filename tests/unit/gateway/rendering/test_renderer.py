@@ -146,6 +146,16 @@ def test_arguments_that_are_no_json_are_context_all_the_same(renderer: ChatTempl
         assert arguments in text
 
 
+def test_arguments_and_tools_nested_beyond_reason_are_text_or_refused(renderer: ChatTemplateRenderer) -> None:
+    call = ToolCall("call_a", "look", '{"at": ' + "[" * 900 + "]" * 900 + "}")
+    assert "[" * 900 in renderer.decode(renderer.open([QUESTION, Message(Role.ASSISTANT, "", "", (call,)), ANSWERS[0]]))
+    nested: dict[str, object] = {}
+    for _ in range(900):
+        nested = {"items": nested}
+    with pytest.raises(ValueError, match="nested too deeply"):
+        renderer.open([QUESTION], [Tool("look", "", nested)])
+
+
 def test_reasoning_that_a_template_refuses_is_left_out(tmp_path: Path) -> None:
     renderer = checkpoint(tmp_path, "gpt-oss")
     both = replace(CALLING, content="Wait.")
