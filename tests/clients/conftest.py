@@ -77,11 +77,11 @@ class Ground:
     def key(self) -> str:
         return self.opened.key
 
-    async def finish(self) -> tuple[tuple[Trajectory, ...], AuditReport]:
+    async def finish(self, stop: StopReason = StopReason.SUBMITTED) -> tuple[tuple[Trajectory, ...], AuditReport]:
         """Close the session; what it recorded, assembled and audited."""
         recorded = await self.gateway.close(self.opened.session)
         assert recorded.failure is None
-        return self.check(recorded.turns)
+        return self.check(recorded.turns, stop)
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from t1.gateway.protocols.wire import (
     sse,
     tool_arguments,
     unknown_fields,
+    wording,
 )
 
 UNPARSED = "__unparsed_arguments__"
@@ -247,11 +248,10 @@ def write_count(num_tokens: int) -> Json:
 
 
 def write_error(error: GatewayError) -> Json:
-    """An error as one body. A prompt that is too long says so in the words that clients look for."""
-    too_long = error.kind == "context_length_exceeded"
+    """An error as one body."""
     fallback = "invalid_request_error" if error.status < 500 else "api_error"
-    message = f"prompt is too long: {error}" if too_long else str(error)
-    return {"type": "error", "error": {"type": ERROR_TYPES.get(error.status, fallback), "message": message}}
+    kind = ERROR_TYPES.get(error.status, fallback)
+    return {"type": "error", "error": {"type": kind, "message": wording(error)}}
 
 
 def write_error_events(error: GatewayError) -> Iterator[bytes]:

@@ -171,13 +171,18 @@ def sse(value: Json, *, name: str = "") -> bytes:
     return head + b"data: " + to_json(value) + b"\n\n"
 
 
+def wording(error: GatewayError) -> str:
+    """What a client is told. Of a prompt that is too long, in the words by which clients of either vendor know it."""
+    return f"prompt is too long: {error}" if error.kind == "context_length_exceeded" else str(error)
+
+
 def openai_error(error: GatewayError) -> Json:
     """The error body of both OpenAI protocols."""
     of_kind = error.kind.endswith("_error")
     by_status = "invalid_request_error" if error.status < 500 else "server_error"
     return {
         "error": {
-            "message": str(error),
+            "message": wording(error),
             "type": error.kind if of_kind else by_status,
             "param": error.param or None,
             "code": None if of_kind else error.kind,

@@ -148,9 +148,9 @@ def test_usage_is_the_last_chunk_where_it_was_asked_for():
 
 
 def test_errors_have_the_vendors_shape():
-    error = CHAT.error(GatewayError(400, "context_length_exceeded", "too long", "messages"))["error"]
+    error = CHAT.error(GatewayError(400, "context_length_exceeded", "9 > 8", "messages"))["error"]
     assert error == {
-        "message": "too long",
+        "message": "prompt is too long: 9 > 8",
         "type": "invalid_request_error",
         "param": "messages",
         "code": "context_length_exceeded",
