@@ -23,7 +23,7 @@ from t1.types import IntArray
 
 _NONCHARACTERS = tuple(map(chr, range(0xFDD0, 0xFDF0)))
 _PRIVATE_PLANE = range(0xF0000, 0xFFFFE)
-_BRACKETED = re.compile(r"[<\[{(].*[>\]})]", re.DOTALL)
+_MARKUP = re.compile(r"[<|｜\[{(].+[>|｜\]}):]", re.DOTALL)
 
 
 def well_formed(text: str) -> str:
@@ -151,8 +151,8 @@ class Spelling:
 
 
 def _is_control(token: dict[str, Any]) -> bool:
-    """Special, or spelled like markup (`<think>`); other added tokens are plain vocabulary."""
-    return bool(token.get("special")) or _BRACKETED.fullmatch(token["content"]) is not None
+    """Special, or spelled like markup (`<think>`, `｜DSML｜`); other added tokens are plain vocabulary."""
+    return bool(token.get("special")) or _MARKUP.fullmatch(token["content"]) is not None
 
 
 def _text_only(document: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What we render and parse beside what others do: transformers, and where installed trl's templates and `renderers`.
 
-transformers is the oracle of ids. The other two packages are optional (`pip install --no-deps trl`, `pip install
-renderers`): the first brings the templates of the real models, the second renders them with code of its own.
+transformers is the oracle of ids. The other packages are optional (`make test-templates`): trl brings the templates of
+the real models, litellm a real tokenizer, and `renderers` renders them with code of its own.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
 from t1.gateway.conversation import Message, Role, Tool, ToolCall
 from t1.gateway.rendering import ChatTemplateRenderer, renderer_for
+from t1.gateway.rendering.spelling import Spelling
 from t1.testing.chat_checkpoints import FAMILIES, completion_of, write_chat_checkpoint
 
 LOOK = Tool(
@@ -42,6 +44,14 @@ def real_template(name: str) -> str:
     if found is None or not found.submodule_search_locations:
         pytest.skip("trl is not installed: the templates of the real models are not at hand")
     return (Path(found.submodule_search_locations[0]) / "chat_templates" / f"{name}.jinja").read_text(encoding="utf-8")
+
+
+def deepseek_tokenizer() -> str:
+    found = importlib.util.find_spec("litellm")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("litellm is not installed: the tokenizer of a real model is not at hand")
+    place = Path(found.submodule_search_locations[0]) / "litellm_core_utils" / "tokenizers" / "deepseek_tokenizer.json"
+    return place.read_text(encoding="utf-8")
 
 
 def as_mappings(messages: Sequence[Message], arguments_as_text: bool) -> list[dict[str, Any]]:
@@ -103,6 +113,17 @@ def test_the_templates_of_real_models_render_extend_and_parse(name: str, tmp_pat
         assert [c.name for c in renderer.parse(completion, [LOOK]).tool_calls] == ["look"]
     extension = renderer.extend(renderer.encode("So."), [ANSWER, QUESTION]).tolist()
     assert renderer.open([QUESTION, CALLING, ANSWER, QUESTION]).tolist()[-len(extension) :] == extension
+
+
+def test_the_tokenizer_of_a_real_model_keeps_its_ids_and_its_thousand_control_tokens() -> None:
+    spelling, whole = Spelling(deepseek_tokenizer()), Tokenizer.from_str(deepseek_tokenizer())
+    text = "def f(x):\n    return <x> + '日本語' 😀 \r\n\n\n  e\u0301 \x00 1234567"
+    marking = spelling.marking("\ufdd0")
+    ids = spelling.encode(f"<｜User｜>{marking.put(text)}<｜Assistant｜>", marking).tolist()
+    assert ids == whole.encode(f"<｜User｜>{text}<｜Assistant｜>", add_special_tokens=False).ids
+    assert len(spelling.control) > 1000
+    for name in spelling.control:
+        assert spelling.control_ids.isdisjoint(spelling.encode_text(name).tolist())
 
 
 @pytest.mark.parametrize(
