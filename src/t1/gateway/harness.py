@@ -98,6 +98,11 @@ class GatewayHarness:
         self._serving: dict[Sampler, _Serving] = {}
         self._lock = asyncio.Lock()
 
+    @property
+    def num_serving(self) -> int:
+        """Servers that are running just now: one a sampler, while it is used."""
+        return len(self._serving)
+
     async def run(
         self, task: Task, sandbox: Sandbox, sampler: Sampler, *, session: str, seed: int | None = None
     ) -> Episode:
@@ -115,6 +120,8 @@ class GatewayHarness:
                 recorded = await gateway.close(session)
                 if self._listener is not None:
                     self._listener(recorded, ended)
+        if ended is not None and ended.code and time.monotonic() >= deadline:
+            ended = None  # its sandbox, or it itself, kept to the same limit
         return _episode(recorded, ended)
 
     async def _bounded(self, task: Task, sandbox: Sandbox, endpoint: Endpoint, deadline: float) -> AgentExit | None:
@@ -173,8 +180,8 @@ def _episode(recorded: Recorded, ended: AgentExit | None) -> Episode:
         output = "" if ended is None else f" It printed: {ended.output[-MAX_OUTPUT_CHARS:].strip() or 'nothing'}"
         how = "was still running at its time limit" if ended is None else f"exited with status {ended.code}"
         raise AgentError(
-            f"the agent {how} and never called the model: is it installed, and does its sandbox reach the gateway?"
-            + output
+            f"the agent {how} and made no call that was accepted: is it installed, does its sandbox reach the gateway, "
+            f"does it ask for the model by its name?{output}"
         )
     if ended is None:
         stop = StopReason.TIME_LIMIT

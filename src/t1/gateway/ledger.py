@@ -5,11 +5,11 @@ tokens and not with turns x tokens. Boundary: values; how an exchange is found a
 
 Which replies are trained. Every reply is a turn, but two kinds are *orphans*, kept on record and not trained:
 - *undelivered*: no client ever got it (it went away while the reply was sampled, and did not ask again);
-- *superseded*: the same request was sent again, and the client went on from a later reply; or from none, and it sent the
-  request again right away, with nothing else in between, as a client does whose own patience ended.
+- *superseded*: the client did not go on from it, sent the identical request again, and either did so right away, with no
+  other call in between, as one does whose own patience ended, or went on from the later reply.
 A reply that a client went on from was seen, whatever was thought of it before: it is a turn. So is one that no call goes
-on from, asked for again after other calls: agents ask aside (a summary, a title) and use the answer elsewhere, twice in
-the same words if need be.
+on from and that was asked for again only after other calls: agents ask aside (a summary, a title), use the answer
+elsewhere, and may ask in the same words again.
 """
 
 from __future__ import annotations
@@ -168,8 +168,9 @@ def orphaned(exchanges: Sequence[Exchange]) -> dict[int, OrphanReason]:
             replies.setdefault(exchange.request, []).append(place)
     for places in replies.values():
         followed = [place for place in places if exchanges[place].followed]
-        kept = followed or [place for place in places if place + 1 not in places]
-        reasons |= {exchanges[place].number: OrphanReason.SUPERSEDED for place in places if place not in kept}
+        for place in places:
+            if place not in followed and (place + 1 in places or place < max(followed, default=-1)):
+                reasons[exchanges[place].number] = OrphanReason.SUPERSEDED
     return reasons
 
 

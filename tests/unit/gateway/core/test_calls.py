@@ -127,6 +127,17 @@ async def test_a_reply_that_nobody_got_is_an_orphan():
     assert (orphan.reason, texts([orphan.turn])) == (OrphanReason.UNDELIVERED, ["one"])
 
 
+async def test_a_request_that_is_sent_again_right_away_supersedes_a_last_reply():
+    """Case T8."""
+    gateway, _ = gateway_of("one", "two")
+    client = client_of(gateway)
+    client.history = [user("a")]
+    await client.ask()
+    await client.ask()
+    recorded = await gateway.close(client.session)
+    assert texts(recorded.turns) == ["two"] and texts([recorded.orphans[0].turn]) == ["one"]
+
+
 async def test_a_resent_request_supersedes_a_reply_that_nothing_followed():
     """Case T8: a client that times out on its side never says so; its resend is the same decision, not a second one."""
     gateway, _ = gateway_of("one", "two", "three")
@@ -156,15 +167,17 @@ async def test_a_superseded_reply_that_the_client_goes_on_from_is_a_turn_after_a
     assert texts(recorded.turns) == ["one", "two", "three", "four"] and not recorded.orphans
 
 
-async def test_what_an_agent_asks_aside_twice_in_the_same_words_is_two_turns():
-    """Summaries, questions, titles: no call goes on from their replies, and yet the agent used them."""
-    gateway, _ = gateway_of("one", "two")
+async def test_the_same_request_after_a_reply_that_was_followed_is_a_second_decision():
+    """An agent that returns to a state it has been in."""
+    gateway, _ = gateway_of("one", "two", "three")
     client = client_of(gateway)
-    client.history = [user("a")]
-    await client.ask()
-    await client.ask()
+    again = client.fork()
+    again.history = [user("a")]
+    await client.say("a")
+    await client.say("b")
+    await again.ask()
     recorded = await gateway.close(client.session)
-    assert texts(recorded.turns) == ["one", "two"] and not recorded.orphans
+    assert texts(recorded.turns) == ["one", "two", "three"] and not recorded.orphans
 
 
 async def test_an_aside_that_is_asked_again_later_is_a_second_decision():
