@@ -1,6 +1,7 @@
 """Whatever a client does to its conversation, every sampled token is trained once, with its own numbers and row."""
 
 import asyncio
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -35,7 +36,7 @@ def respelled(call):
 
 MUTATIONS = {
     "whitespace": lambda one: replace(one, content=f" {one.content}\n "),
-    "newlines": lambda one: replace(one, content=one.content.replace("\n", "\r\n")),
+    "newlines": lambda one: replace(one, content=re.sub("\r\n|\r|\n", "\r\n", one.content)),
     "strip": lambda one: replace(one, content=one.content.strip(), reasoning=one.reasoning.strip()),
     "forget reasoning": lambda one: replace(one, reasoning=""),
     "arguments": lambda one: replace(one, tool_calls=tuple(map(respelled, one.tool_calls))),

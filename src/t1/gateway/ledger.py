@@ -5,10 +5,10 @@ tokens and not with turns x tokens. Boundary: values; how an exchange is found a
 
 Which replies are trained. Every reply is a turn, but two kinds are *orphans*, kept on record and not trained:
 - *undelivered*: no client ever got it (it went away while the reply was sampled, and did not ask again);
-- *superseded*: the client did not go on from it, sent the identical request again, and either did so right away, with no
-  other call in between, as one does whose own patience ended, or went on from the later reply.
-A reply that a client went on from was seen, whatever was thought of it before: it is a turn. So is one that no call goes
-on from and that was asked for again only after other calls: agents ask aside (a summary, a title), use the answer
+- *superseded*: the client did not go on from it, sent the identical request again, and either did so right away, with
+  no other call in between, as one does whose own patience ended, or went on from the later reply.
+A reply that a client went on from was seen, whatever was thought of it before: it is a turn. So is one that no call
+goes on from and that was asked for again only after other calls: agents ask aside (a summary, a title), use the answer
 elsewhere, and may ask in the same words again.
 """
 
