@@ -151,7 +151,7 @@ def test_no_message_can_spell_a_token_that_frames_the_conversation(
             Message(Role.ASSISTANT, f"x{content}x", "", (call,)),
             Message(Role.TOOL, f"x{content}x", tool_call_id="call_0", name=f"look{value}"),
         ]
-        tools = [Tool(f"look{value}", content, {"type": "object", "title": value})]
+        tools = [Tool(f"look{value}", content, {"type": "object", "title": value, f"x{value}": [value]})]
         opened = renderer.open(messages, tools).tolist()
         extended = renderer.extend(renderer.encode(value), messages[3:], tools).tolist()
         return Counter(id_ for id_ in [*opened, *extended] if id_ in control)

@@ -101,6 +101,27 @@ def test_a_role_token_that_ended_a_turn_opens_the_next_message_once(tmp_path: Pa
     assert followed["<|observation|>"] == followed["<|endoftext|>"] == opened
 
 
+def test_every_role_may_follow_a_turn_that_ends_with_the_next_role(tmp_path: Path) -> None:
+    renderer = checkpoint(tmp_path, "glm")
+    followed = {
+        message.role: renderer.decode(renderer.extend(renderer.encode("\nSo."), [message, MORE]))
+        for message in (SYSTEM, SAYING, QUESTION)
+    }
+    assert followed == {
+        Role.SYSTEM: "<|system|>\nBe brief.<|user|>\nGo on.<|assistant|>",
+        Role.ASSISTANT: "<|assistant|>\n<think></think>\nSo.<|user|>\nGo on.<|assistant|>",
+        Role.USER: "<|user|>\nWhy?<|user|>\nGo on.<|assistant|>",
+    }
+
+
+def test_a_tools_answer_bears_the_name_of_the_call_that_it_answers(tmp_path: Path) -> None:
+    source = chat_template("appending").replace("message.role + '\\n'", "message.role + '/' ~ message.name ~ '\\n'")
+    renderer = checkpoint(tmp_path, "appending", source)
+    text = renderer.decode(renderer.open([QUESTION, CALLING, *ANSWERS[:1], replace(ANSWERS[1], name="see")]))
+    assert "tool/look\nabout call_a" in text
+    assert "tool/see\nabout call_b" in text
+
+
 def test_the_last_answer_ends_otherwise_and_is_kept_as_it_was_sampled(tmp_path: Path) -> None:
     """gpt-oss samples `<|return|>` where later prompts write `<|end|>`: the sampled id stays, no second one joins."""
     renderer = checkpoint(tmp_path, "gpt-oss")
