@@ -99,6 +99,11 @@ class Session:
         """The limit that refused a call. A client that comes back with a shorter prompt was not stopped by it."""
         return self._limit_met or (StopReason.TOKEN_LIMIT if self._context_full else None)
 
+    @property
+    def spent(self) -> bool:
+        """True once a limit of this session refused a call."""
+        return self._limit_met is not None
+
     def record(self) -> Recorded:
         """Everything so far."""
         exchanges = [self._exchanges[number] for number in sorted(self._exchanges)]

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from t1.errors import AgentError
 from t1.gateway.app import Served, serve
@@ -25,6 +25,11 @@ from t1.protocols import Sampler, Sandbox
 from t1.types import Episode, StopReason, Task
 
 MAX_OUTPUT_CHARS = 2000
+SPENT_GRACE_S = 3.0
+"""How long an agent may go on after its session's limits refused a call: many ask again and again, in vain."""
+WATCH_EVERY_S = 0.25
+STOPPED = 143
+"""Status of an agent that was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,8 @@ class GatewayHarness:
             ended = None
             try:
                 endpoint = Endpoint(url, opened.key, self._config.models[0])
-                ended = await self._bounded(task, sandbox, endpoint, deadline)
+                working = self._until_spent(gateway, session, self._program.run(task, sandbox, endpoint, deadline))
+                ended = await _bounded(working, deadline)
             finally:
                 recorded = await gateway.close(session)
                 if self._listener is not None:
@@ -124,16 +130,21 @@ class GatewayHarness:
             ended = None  # its sandbox, or it itself, kept to the same limit
         return _episode(recorded, ended)
 
-    async def _bounded(self, task: Task, sandbox: Sandbox, endpoint: Endpoint, deadline: float) -> AgentExit | None:
-        """The agent's end, or None at the time limit."""
-        bound = asyncio.timeout(deadline - time.monotonic())
+    async def _until_spent(self, gateway: Gateway, session: str, running: Coroutine[Any, Any, AgentExit]) -> AgentExit:
+        """The agent's end; one that goes on after its session's limits refused a call is stopped (case T11)."""
+        program, spent_since = asyncio.ensure_future(running), None
         try:
-            async with bound:
-                return await self._program.run(task, sandbox, endpoint, deadline)
-        except TimeoutError:
-            if not bound.expired():
-                raise  # the program's own, not the task's limit
-            return None
+            while not program.done():
+                await asyncio.wait([program], timeout=WATCH_EVERY_S)
+                if spent_since is None and gateway.spent(session):
+                    spent_since = time.monotonic()
+                if spent_since is not None and time.monotonic() - spent_since > SPENT_GRACE_S and not program.done():
+                    return AgentExit(STOPPED, "stopped: the session's limits are used up")
+            return program.result()
+        finally:
+            if not program.done():
+                program.cancel()
+                await asyncio.gather(program, return_exceptions=True)
 
     @asynccontextmanager
     async def _served(self, sampler: Sampler) -> AsyncIterator[_Serving]:
@@ -170,6 +181,18 @@ class GatewayHarness:
                 await serving.served.aclose()
             finally:
                 await serving.gateway.aclose()
+
+
+async def _bounded(working: Coroutine[Any, Any, AgentExit], deadline: float) -> AgentExit | None:
+    """The agent's end, or None at the time limit (monotonic seconds)."""
+    bound = asyncio.timeout(deadline - time.monotonic())
+    try:
+        async with bound:
+            return await working
+    except TimeoutError:
+        if not bound.expired():
+            raise  # the program's own, not the task's limit
+        return None
 
 
 def _episode(recorded: Recorded, ended: AgentExit | None) -> Episode:

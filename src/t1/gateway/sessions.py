@@ -130,6 +130,10 @@ class Gateway:
         """How many ids the prompt of this request would have; nothing is recorded."""
         return await self._live(session, request.model).count_tokens(request)
 
+    def spent(self, session: str) -> bool:
+        """True once a limit of the session refused a call: every further one will be refused too."""
+        return self._live(session).spent
+
     def turns(self, session: str) -> tuple[Turn, ...]:
         """The turns of an open session so far."""
         return self.record(session).turns
