@@ -28,6 +28,9 @@ from t1.sandboxes import cgroups, seccomp
 
 PROBE_TIMEOUT_S = 20.0
 SHM_BYTES = 64 << 20
+USERLAND = ("usr", "bin", "lib", "lib32", "lib64", "libx32", "sbin")
+APART = ("dev", "etc", "proc", "sys", "tests", "tmp")
+"""Of a root file system: what every sandbox has in its own way."""
 SHIFTED_UIDS = (0x70000000, 0x7FFFFFF0)
 """A range that no distribution hands out (systemd leaves it unused)."""
 
@@ -76,12 +79,14 @@ _ALLOW = (
 
 @dataclass(frozen=True, slots=True)
 class Mounts:
-    """What a sandbox sees beside the host's /usr."""
+    """What a sandbox sees beside the userland: the host's, or that of `rootfs`."""
 
     etc: Path
     writable: Mapping[str, Path]
     readonly: Mapping[str, Path]
     """Path in the sandbox → host directory or file, as `writable`."""
+    rootfs: Path | None = None
+    """A directory whose /usr, /etc and all else stand in for the host's."""
 
 
 def command_line(
@@ -100,10 +105,10 @@ def command_line(
         _tool("bwrap"),
         *_namespaces(way),
         *(() if filter_fd is None else ("--seccomp", str(filter_fd))),
-        *_system(),
+        *_system(mounts.rootfs or Path("/")),
         *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm"),
         *("--ro-bind", "/proc/sys", "/proc/sys"),
-        *("--ro-bind", str(mounts.etc), "/etc"),
+        *("--ro-bind", str(mounts.etc if mounts.rootfs is None else mounts.rootfs / "etc"), "/etc"),
         *(word for dest, source in mounts.writable.items() for word in ("--bind", str(source), dest)),
         *(word for dest, source in mounts.readonly.items() for word in ("--ro-bind", str(source), dest)),
         # Last: nothing outside the places can be written, not even in memory.
@@ -129,16 +134,18 @@ def _as_uid(uid: int) -> Iterator[str]:
     yield from (_tool("chroot"), f"--userspec=+{uid}:+{uid}", "--groups=", "--skip-chdir", "/")
 
 
-@lru_cache(maxsize=1)
-def _system() -> tuple[str, ...]:
-    """The host's userland, read-only."""
-    words = ["--ro-bind", "/usr", "/usr"]
-    for name in ("bin", "lib", "lib32", "lib64", "libx32", "sbin"):
-        path = Path("/") / name
+@lru_cache(maxsize=8)
+def _system(rootfs: Path) -> tuple[str, ...]:
+    """The userland, read-only: of the host the programs and libraries, of a root file system everything."""
+    host = rootfs == Path("/")
+    names = USERLAND if host else sorted(path.name for path in rootfs.iterdir() if path.name not in APART)
+    words: list[str] = []
+    for name in names:
+        path = rootfs / name
         if path.is_symlink():
-            words += ["--symlink", str(path.readlink()), str(path)]
+            words += ["--symlink", str(path.readlink()), f"/{name}"]
         elif path.is_dir():
-            words += ["--ro-bind", str(path), str(path)]
+            words += ["--ro-bind", str(path), f"/{name}"]
     return tuple(words)
 
 

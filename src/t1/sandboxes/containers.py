@@ -19,6 +19,7 @@ from t1.sandboxes.images import BuiltImage, ImageCache
 from t1.sandboxes.leases import default_root, lease, remove, sweep
 from t1.sandboxes.owners import EXPIRES, LABEL, OWNER, Owner, sweep_containers
 from t1.sandboxes.piped import LOOP
+from t1.sandboxes.proxy import PORT, AllowLists, variables
 from t1.sandboxes.reach import Address
 from t1.types import FileChanges, Healthcheck, Task
 
@@ -29,7 +30,8 @@ LEASE_S = 24 * 3600.0
 
 
 class ContainerProvider:
-    """Opens containers. They have no network but `reach`, unless `internet` names one for tasks that ask for it.
+    """Opens containers. They have no network but `reach` and `allow_lists`, unless `internet` names an
+    engine's network for tasks that ask for it.
 
     `default_image` serves tasks that bring neither a Dockerfile nor `docker_image`. Images are built on the engine's
     network `build_network`, named by the digest of what went in, and kept.
@@ -47,6 +49,7 @@ class ContainerProvider:
         open_timeout_s: float = 60.0,
         lease_s: float = LEASE_S,
         reach: Mapping[int, Address] | None = None,
+        allow_lists: AllowLists | None = None,
         label: str = "",
     ) -> None:
         self._root = (root or default_root()).absolute()
@@ -56,6 +59,7 @@ class ContainerProvider:
         self._open_timeout_s = open_timeout_s
         self._lease_s = lease_s
         self._reach = dict(reach or {})
+        self._allow_lists = allow_lists
         self._label = label
         self._images = ImageCache(self._engine, default_image, build_network)
         self._numbers = itertools.count()
@@ -66,7 +70,10 @@ class ContainerProvider:
     async def open(self, task: Task) -> ContainerSandbox:
         """See `protocols.SandboxProvider.open`. Raises TaskError where the image does not build."""
         image = await self._images.image(task)
-        sandbox = await self._start(task, image, {}, user=task.environment.user, reach=self._reach)
+        proxy = None if self._allow_lists is None else await self._allow_lists.address(task.environment)
+        reach = self._reach if proxy is None else {**self._reach, PORT: proxy}
+        env = {} if proxy is None else variables()
+        sandbox = await self._start(task, image, {}, user=task.environment.user, env=env, reach=reach)
         if task.environment.healthcheck is not None:
             try:
                 await _become_healthy(sandbox, task.environment.healthcheck)
@@ -79,11 +86,13 @@ class ContainerProvider:
         """See `protocols.SandboxProvider.open_pristine`: mounts the places that the agent changed."""
         image = await self._images.image(task)
         carried = {place: changes.root / subtree for place, subtree in changes.places.items()}
-        return await self._start(task, image, carried, user=None, reach={}, tests=task.verifier.path)
+        return await self._start(task, image, carried, tests=task.verifier.path)
 
     async def close(self) -> None:
         """See `protocols.SandboxProvider.close`; images stay."""
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._open)))
+        if self._allow_lists is not None:
+            self._allow_lists.close()
         if self._home is not None:
             home, self._home = self._home, None
             await asyncio.to_thread(remove, home)
@@ -104,8 +113,9 @@ class ContainerProvider:
         image: BuiltImage,
         carried: Mapping[str, Path],
         *,
-        user: str | None,
-        reach: Mapping[int, Address],
+        user: str | None = None,
+        env: Mapping[str, str] | None = None,
+        reach: Mapping[int, Address] | None = None,
         tests: Path | None = None,
     ) -> ContainerSandbox:
         """A started sandbox, known to this provider until it is closed."""
@@ -120,7 +130,7 @@ class ContainerProvider:
             *self._limits(task),
             *(word for path, host in mounted.items() for word in ("--volume", f"{host}:{path}")),
             *(word for path, host in readonly.items() for word in ("--volume", f"{host.resolve()}:{path}:ro")),
-            *(word for pair in task.environment.env.items() for word in ("--env", "=".join(pair))),
+            *(word for pair in {**(env or {}), **task.environment.env}.items() for word in ("--env", "=".join(pair))),
             *(() if user is None else ("--user", user)),
             *(image.name, "--norc", "--noprofile", "-c", LOOP, "bash", image.workdir, image.workdir),
         ]
@@ -130,7 +140,7 @@ class ContainerProvider:
             creation,
             directory,
             mounted,
-            reach=reach,
+            reach=reach or {},
             open_timeout_s=self._open_timeout_s,
             closed=self._open.discard,
         )

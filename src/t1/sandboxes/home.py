@@ -19,17 +19,28 @@ from t1.sandboxes.confinement import Confinement, make_etc, probe, uids
 from t1.sandboxes.dockerfile import Image, read_image
 from t1.sandboxes.leases import default_root, lease, remove, sweep
 from t1.sandboxes.nursery import Nursery
+from t1.sandboxes.oci import is_image, unpack_image
 from t1.types import Task
 
 
 class Home:
     """Made on first use. `path` and `way` are there once `prepare` was called."""
 
-    def __init__(self, root: Path | None, way: Confinement | None, places: tuple[str, ...], label: str) -> None:
+    def __init__(
+        self,
+        root: Path | None,
+        way: Confinement | None,
+        places: tuple[str, ...] = (),
+        label: str = "",
+        rootfs: Path | None = None,
+    ) -> None:
         self._root = (root or default_root()).absolute()
         self._way = way
         self._places = places
         self._label = label
+        self._image = rootfs
+        self.rootfs: Path | None = None
+        """The directory that stands in for the host's userland, once `prepare` was called."""
         self._groups: cgroups.Place | None = None
         self._nursery: Nursery | None = None
         self._uids = uids()
@@ -65,12 +76,28 @@ class Home:
         try:
             if self.owned:
                 check_passable(path)
+            self.rootfs = self._unpacked(path)
             make_etc(path / "etc")
             self._nursery = Nursery(self._write_filter(path / "filter.bpf"))
         except BaseException:
             remove(path)
             raise
         self._path = path
+
+    def _unpacked(self, path: Path) -> Path | None:
+        """The root file system as a directory that sandboxes can enter."""
+        if self._image is None:
+            return None
+        rootfs = self._image.absolute()
+        if is_image(rootfs):
+            rootfs = unpack_image(rootfs, path / "rootfs")
+        if not (rootfs / "bin").exists():
+            raise SandboxUnavailable(
+                f"{rootfs} is no root file system: it has no bin. To fix it: name a directory or image"
+            )
+        if self.owned:
+            check_passable(rootfs / "bin")
+        return rootfs
 
     def _write_filter(self, path: Path) -> Path | None:
         """The seccomp program, where this machine's is known. Without cgroups nothing would count SysV memory."""

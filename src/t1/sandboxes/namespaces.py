@@ -24,6 +24,7 @@ from t1.sandboxes.leases import remove
 from t1.sandboxes.nursery import Confine, Nursery
 from t1.sandboxes.output import BoundedOutput
 from t1.sandboxes.places import make_places, read_file
+from t1.sandboxes.proxy import PORT, AllowLists, variables
 from t1.sandboxes.quota import Quota
 from t1.sandboxes.reach import Address, Reach
 from t1.sandboxes.shell import Ending, ProcessLimits, Shell
@@ -182,10 +183,10 @@ _FULL = "\n[no space left on the device: nothing can be written until something 
 
 
 class NamespaceProvider:
-    """Opens namespace sandboxes under `root` (default: the temporary directory). They have no network but `reach`.
+    """Opens namespace sandboxes under `root` (default: the temporary directory).
 
-    Open them from a thread that lives as long as they do: the kernel kills them with the thread that started them.
-    Raises SandboxUnavailable, with what to change, where this host cannot confine a shell.
+    They have no network but `reach` and `allow_lists`; the kernel kills them with this program. Raises
+    SandboxUnavailable, with what to change, where this host cannot confine a shell.
     """
 
     def __init__(
@@ -199,21 +200,26 @@ class NamespaceProvider:
         places: Sequence[str] = (),
         reach: Mapping[int, Address] | None = None,
         readable: Sequence[Path] = (),
+        rootfs: Path | None = None,
+        allow_lists: AllowLists | None = None,
         label: str = "",
     ) -> None:
         """`places`: further top-level directories that can be written and are never carried to the verifier.
 
         `reach`: port of 127.0.0.1 in the agent's sandbox → (host, port) as the host resolves it; a pristine sandbox
         never has it. `readable`: files or directories of the host, read-only at the same path in every sandbox.
-        `label`: what `t1 sandboxes list` calls the owner.
+        `rootfs`: what stands in for the host's /usr: a directory, or an image's archive or layout (see `oci`), which is
+        unpacked for the provider's life. `allow_lists`: lets a task's agent reach the hosts that its task.toml lists;
+        without it nobody has a network. `label`: what `t1 sandboxes list` calls the owner.
         """
-        self._home = Home(root, confinement, tuple(places), label)
+        self._home = Home(root, confinement, tuple(places), label, rootfs)
         self._num_processes = num_processes
         self._file_mb = file_mb
         self._open_timeout_s = open_timeout_s
         self._extra_places = tuple(places)
         self._reach = dict(reach or {})
         self._readable = tuple(path.absolute() for path in readable)
+        self._allow_lists = allow_lists
         self._open: set[NamespaceSandbox] = set()
 
     def with_reach(self, reach: Mapping[int, Address], readable: Sequence[Path] = ()) -> NamespaceProvider:
@@ -230,8 +236,12 @@ class NamespaceProvider:
         home = self._home
         home.prepare()
         image, (name, directory), uid = home.image(task), home.next(), home.uid()
-        places = make_places(directory, image, uid if home.owned else None)
-        sandbox = await self._start(task, name, directory, places, image, uid, tests=None)
+        places = make_places(directory, image, uid if home.owned else None, home.rootfs)
+        proxy = None if self._allow_lists is None else await self._allow_lists.address(task.environment)
+        if proxy is not None:
+            image = replace(image, env={**variables(), **image.env})
+        reach = self._reach if proxy is None else {**self._reach, PORT: proxy}
+        sandbox = await self._start(task, name, directory, places, image, uid, reach=reach)
         try:
             for step in image.runs:
                 command = f"cd {shlex.quote(step.workdir)} && bash -c {shlex.quote(step.command)}"
@@ -259,6 +269,8 @@ class NamespaceProvider:
     async def close(self) -> None:
         """See `protocols.SandboxProvider.close`; removes everything of this provider from the disk."""
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._open)))
+        if self._allow_lists is not None:
+            self._allow_lists.close()
         await asyncio.to_thread(self._home.remove)
 
     def probe(self) -> SandboxProbe:
@@ -274,14 +286,15 @@ class NamespaceProvider:
         image: Image,
         uid: int,
         *,
-        tests: Path | None,
+        reach: Mapping[int, Address] | None = None,
+        tests: Path | None = None,
     ) -> NamespaceSandbox:
         """A started sandbox, known to this provider until it is closed."""
         if self._home.owned:
             for path in self._readable:
                 check_passable(path)
         readonly = {str(path): path for path in self._readable} | ({} if tests is None else {"/tests": tests})
-        mounts = Mounts(self._home.path / "etc", places, readonly)
+        mounts = Mounts(self._home.path / "etc", places, readonly, self._home.rootfs)
         asked = task.environment
         sandbox = NamespaceSandbox(
             name,
@@ -297,7 +310,7 @@ class NamespaceProvider:
             storage_bytes=asked.storage_mb << 20,
             open_timeout_s=self._open_timeout_s,
             uncarried=frozenset({VERIFIER_PLACE, *self._extra_places}),
-            reach=self._reach if tests is None else {},
+            reach=reach or {},
             closed=self._open.discard,
         )
         self._open.add(sandbox)

@@ -18,13 +18,18 @@ from t1.sandboxes.dockerfile import Copy, Image
 MAX_LINKS = 40
 
 
-def make_places(root: Path, image: Image, uid: int | None) -> dict[str, Path]:
-    """Create the image's places under `root`: absolute path in the sandbox → host directory, owned by `uid`."""
+def make_places(root: Path, image: Image, uid: int | None, rootfs: Path | None = None) -> dict[str, Path]:
+    """Create the image's places under `root`: absolute path in the sandbox → host directory, owned by `uid`.
+
+    A place that `rootfs` has begins with what it has there.
+    """
     root.mkdir()
     root.chmod(0o711)  # the sandbox's uid passes through it, whatever the umask
     places = {place: root / place[1:] for place in image.places}
     try:
         _fill(root, places, image, uid)
+        if rootfs is not None:
+            _begin(places, rootfs, uid)
     except BaseException:
         shutil.rmtree(root, ignore_errors=True)
         raise
@@ -43,6 +48,16 @@ def _fill(root: Path, places: Mapping[str, Path], image: Image, uid: int | None)
             os.chown(path, uid, uid)
     for copy in image.copies:
         _copy(copy, places, root, uid)
+
+
+def _begin(places: Mapping[str, Path], rootfs: Path, uid: int | None) -> None:
+    """Copy what a root file system has in the places; /tmp begins empty."""
+    for place, path in places.items():
+        source = rootfs / place[1:]
+        if place not in ("/tmp", "/logs") and source.is_dir() and not source.is_symlink():
+            shutil.copytree(source, path, symlinks=True, dirs_exist_ok=True)
+            if uid is not None:
+                _own(path, uid)
 
 
 def host_path(places: Mapping[str, Path], path: str) -> Path:

@@ -17,6 +17,7 @@ from t1.errors import SandboxError
 from t1.sandboxes.netns import listen
 
 Address = tuple[str, int]
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 MAX_CONNECTIONS = 64
 """Of one sandbox at a time; further ones are refused."""
 BUFFER_BYTES = 1 << 16
@@ -57,7 +58,7 @@ class Reach:
         if len(self._relays) >= MAX_CONNECTIONS:
             writer.transport.abort()
             return
-        task = asyncio.get_running_loop().create_task(_relay(address, reader, writer))
+        task = asyncio.get_running_loop().create_task(_connect(address, reader, writer))
         self._relays.add(task)
         task.add_done_callback(self._relays.discard)
 
@@ -70,26 +71,31 @@ class Reach:
             task.cancel()
 
 
-async def _relay(address: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy both ways until both sides have said everything; one that breaks takes the other with it."""
+async def _connect(address: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Relay one connection to the address; cut it where nobody answers."""
     try:
         async with asyncio.timeout(CONNECT_S):
-            far_reader, far_writer = await asyncio.open_connection(*address, limit=BUFFER_BYTES)
+            far = await asyncio.open_connection(*address, limit=BUFFER_BYTES)
     except (OSError, TimeoutError):
         writer.transport.abort()
         return
     except BaseException:
         writer.transport.abort()
         raise
+    await relay((reader, writer), far)
+
+
+async def relay(near: Stream, far: Stream) -> None:
+    """Copy both ways until both sides have said everything; one that breaks takes the other with it."""
     try:
         async with asyncio.TaskGroup() as both:
-            both.create_task(_copy(reader, far_writer))
-            both.create_task(_copy(far_reader, writer))
+            both.create_task(_copy(near[0], far[1]))
+            both.create_task(_copy(far[0], near[1]))
     except* OSError:
         pass
     finally:
-        for end in (writer, far_writer):
-            end.transport.abort()
+        for _, writer in (near, far):
+            writer.transport.abort()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -98,5 +104,6 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     while chunk := await reader.read(BUFFER_BYTES):
         writer.write(chunk)
         await writer.drain()
+    await writer.drain()
     with contextlib.suppress(OSError):
         writer.write_eof()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from t1.sandboxes import ContainerProvider
 from t1.sandboxes.engine import ContainerEngine, find_engine
 from t1.sandboxes.images import context_digest
 from t1.sandboxes.owners import Owner, list_containers, sweep_containers
+from t1.sandboxes.proxy import AllowLists
 from t1.types import Healthcheck, Task
 from t1.verification import PristineVerifier
 
@@ -177,6 +179,33 @@ async def test_a_container_that_somebody_removed_has_vanished(
     with pytest.raises(SandboxVanished):
         await sandbox.stop()
     await sandbox.close()
+
+
+@needs_engine
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can listen in a container's network")
+async def test_a_container_reaches_a_host_address_and_its_task_s_hosts(
+    engine: ContainerEngine, make_task: Callable[..., Task]
+) -> None:
+    async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.readline()).upper())
+        writer.close()
+
+    async with await asyncio.start_server(shout, "127.0.0.1", 0) as server:
+        address = server.sockets[0].getsockname()
+        lists = AllowLists(ports=[address[1]], private=True)
+        provider = ContainerProvider(engine=engine, default_image=BASE_IMAGE, reach={4000: address}, allow_lists=lists)
+        try:
+            sandbox = await provider.open(make_task(allowed_hosts=("localhost",)))
+            for _ in range(2):
+                told = await sandbox.run("exec 9<>/dev/tcp/127.0.0.1/4000; echo hi >&9; cat <&9", timeout_s=20)
+                assert told.output == "HI\n"
+                await sandbox.run("exit", timeout_s=20)
+            ask = "exec 9<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT localhost:%s HTTP/1.1\\r\\n\\r\\nhi\\n' "
+            told = await sandbox.run(f"echo $http_proxy; {ask} {address[1]} >&9; cat <&9", timeout_s=20)
+            assert told.output.split("\n")[0] == "http://127.0.0.1:3128"
+            assert told.output.endswith("HI\n")
+        finally:
+            await provider.close()
 
 
 OWNER = """
