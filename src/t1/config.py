@@ -71,6 +71,22 @@ class ModelSection(Section):
     """Longest prompt + completion, in tokens."""
 
 
+class EngineSection(Section):
+    """What samples: the engine in this process, or vLLM or SGLang servers that already run."""
+
+    kind: Literal["embedded", "vllm", "sglang"] = "embedded"
+    urls: tuple[str, ...] = ()
+    """Addresses of the servers; sessions are spread over several."""
+    weights_dir: str = ""
+    """Where weights are published; the servers must see it under the same path. Empty = a temporary directory here."""
+    preflight: Literal["full", "light", "off"] = "light"
+    """Prove the servers fit before anything is sampled; `full` publishes changed weights too, then the real ones."""
+    request_s: float = Field(600.0, gt=0)
+    """Longest wait for one completion."""
+    publish_s: float = Field(600.0, gt=0)
+    """Longest wait for weights to be loaded."""
+
+
 class SandboxesSection(Section):
     """Where the policy's commands run."""
 
@@ -157,6 +173,7 @@ class RunConfig(Section):
     run: RunSection = RunSection()
     tasks: TasksSection = TasksSection()
     model: ModelSection = ModelSection()
+    engine: EngineSection = EngineSection()
     harness: TerminalConfig = TerminalConfig()
     sandboxes: SandboxesSection = SandboxesSection()
     rollouts: RolloutsSection = RolloutsSection()

@@ -6,6 +6,7 @@ The commands and the quickstart share it. Config stops here: below, every part a
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,14 @@ from t1.base import base_path
 from t1.config import RunConfig
 from t1.harness import ChatMLRenderer, DemonstrationHarness, TerminalHarness
 from t1.inference import TorchEngine, load_model, use_threads
-from t1.protocols import Harness
+from t1.inference.captures import ModelShape
+from t1.inference.checkpoints import CheckpointWriter
+from t1.inference.connect import EngineKind, connect
+from t1.inference.preflight import Reference, preflight
+from t1.inference.reference import TransformersReference
+from t1.inference.remote import EngineBounds
+from t1.inference.replies import RowsCheck
+from t1.protocols import Harness, Sampler
 from t1.rollouts import (
     Admission,
     Bounds,
@@ -38,7 +46,7 @@ from t1.rollouts.pool import Progress
 from t1.routing import check_capture, join
 from t1.routing.replay import routers
 from t1.sandboxes import NamespaceProvider
-from t1.types import Rollout, RolloutId, Task, Turn
+from t1.types import IntArray, Rollout, RolloutId, RoutingArray, SamplingParams, Task, Turn
 from t1.verification import PristineVerifier, score
 
 
@@ -62,14 +70,19 @@ class Workshop:
         self.vocab_size = int(model.config.vocab_size)
         self.provider = NamespaceProvider(root=Path(config.sandboxes.root) if config.sandboxes.root else None)
         self.verifier = PristineVerifier(self.provider)
-        self.engine = TorchEngine(
-            model,
-            max_context=config.model.max_context,
-            max_rows=config.rollouts.max_concurrent,
-            version=version,
-            seed=config.run.seed,
-            num_threads=max(1, threads - 1),
-        )
+        self._weights = tempfile.TemporaryDirectory(prefix="t1-weights-")
+        self.engine: Sampler
+        if config.engine.kind == "embedded":
+            self.engine = TorchEngine(
+                model,
+                max_context=config.model.max_context,
+                max_rows=config.rollouts.max_concurrent,
+                version=version,
+                seed=config.run.seed,
+                num_threads=max(1, threads - 1),
+            )
+        else:
+            self.engine = self._connect(TransformersReference(model), model_path, version)
         self.harness = TerminalHarness(self.renderer, config.harness)
         self.bounds = Bounds(max_attempts=config.rollouts.max_attempts)
         self.prices = Prices(**config.cost.model_dump())
@@ -90,6 +103,47 @@ class Workshop:
             await self.engine.aclose()
         finally:
             await self.provider.close()
+            self._weights.cleanup()
+
+    def _connect(self, reference: Reference, path: Path, version: int) -> Sampler:
+        """Clients of the configured servers, proved to sample from this very model."""
+        config = self.config.engine
+        shape = ModelShape.from_pretrained(path)
+        opening = connect(
+            EngineKind(config.kind),
+            config.urls,
+            model=shape,
+            max_context=self.config.model.max_context,
+            version=version,
+            checkpoints=CheckpointWriter(Path(config.weights_dir or self._weights.name), path),
+            check_rows=rows_check(shape) if shape.num_layers else None,
+            bounds=EngineBounds(request_s=config.request_s, publish_s=config.publish_s),
+        )
+        engine: Sampler | None = None
+        try:
+            engine = self.runner.run(opening)
+            self.runner.run(self._prove(engine, reference, version))
+        except BaseException:
+            if engine is not None:
+                self.runner.run(engine.aclose())
+            self.runner.close()
+            self._weights.cleanup()
+            raise
+        return engine
+
+    async def _prove(self, engine: Sampler, reference: Reference, version: int) -> None:
+        """Publish the policy as it is now, then the preflight."""
+        await engine.publish(reference.weights(), version)
+        if self.config.engine.preflight != "off":
+            report = await preflight(
+                engine,
+                reference,
+                vocab_size=self.vocab_size,
+                routed=self._check_turns is not None,
+                params=SamplingParams(**self.config.harness.sampling.model_dump()),
+                publish=self.config.engine.preflight == "full",
+            )
+            report.raise_if_failed()
 
     def collector(self, harness: Harness | None = None) -> Collector:
         """A collector with the run's reward; another harness than the policy's has no routes to check."""
@@ -208,6 +262,22 @@ def capture_check(num_layers: int, num_experts: int, top_k: int) -> TurnsCheck:
 def model_path(config: RunConfig) -> Path:
     """The configured policy, or the base that ships with T1."""
     return Path(config.model.path) if config.model.path else base_path()
+
+
+def rows_check(shape: ModelShape) -> RowsCheck:
+    """The same for the rows of one request, at the border."""
+
+    def check(rows: RoutingArray, tokens: IntArray) -> None:
+        check_capture(
+            rows,
+            num_rows=len(tokens),
+            num_experts=shape.num_experts,
+            top_k=shape.top_k,
+            num_layers=shape.num_layers,
+            tokens=tokens,
+        )
+
+    return check
 
 
 def normalizer_of(config: RunConfig, tasks: Sequence[Task]) -> float:

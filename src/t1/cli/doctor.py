@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -38,16 +39,43 @@ class Check:
 MARKS = {State.FINE: "[green]✓[/]", State.ABSENT: "[yellow]–[/]", State.BROKEN: "[red]✗[/]"}
 
 
-def doctor() -> None:
+class Kind(StrEnum):
+    """Which engine listens."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
+
+
+def doctor(
+    engine: Annotated[
+        str | None, typer.Option(help="Prove that the engine at this URL is fit to train from.", show_default=False)
+    ] = None,
+    engine_kind: Annotated[
+        Kind | None, typer.Option(help="Which engine it is; found out unless given.", show_default=False)
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="The trainer's checkpoint, to compare numbers with; what the engine serves unless given."),
+    ] = None,
+    weights_dir: Annotated[
+        Path | None,
+        typer.Option(help="A directory that the engine sees too: publish changed weights, and then the model's again."),
+    ] = None,
+) -> None:
     """What this machine can do: sandboxes, accelerators, engines, with the fix for each lack.
 
-    Example: **t1 doctor**
+    Example: **t1 doctor** · **t1 doctor --engine http://127.0.0.1:8000 --model runs/sft/checkpoints/sft**
     """
     from rich.console import Console
     from rich.markup import escape
     from rich.padding import Padding
 
     console = Console(highlight=False)
+    if engine is not None:
+        from t1.cli.preflight import examine
+
+        kind = None if engine_kind is None else engine_kind.value
+        raise typer.Exit(0 if examine(console, engine, kind, model, weights_dir) else 1)
     broken = False
     for title, checks in (("Machine", machine()), ("Sandboxes", sandboxes()), ("Engines and accelerators", engines())):
         console.print(f"\n[bold]{title}[/]")

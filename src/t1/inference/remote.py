@@ -280,8 +280,9 @@ class RemoteSampler(ABC):
         while self._running:
             if time.monotonic() > deadline:
                 raise EngineTimeout(f"{self.url}: {len(self._running)} requests could not be aborted")
-            await self._abort(list(self._running))
-            await asyncio.wait(self._running.values(), timeout=0.2)
+            waiting = dict(self._running)
+            await self._abort(list(waiting))
+            await asyncio.wait(waiting.values(), timeout=0.2)
             await asyncio.sleep(0)
 
     # What a dialect says --------------------------------------------------------------------------------------------
