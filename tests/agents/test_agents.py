@@ -75,7 +75,7 @@ class Played:
     recorded: Recorded
     printed: str
     notes: bytes
-    asked: tuple[Case, ...]
+    cases: tuple[Case, ...]
     """The case of every turn."""
     report: AuditReport
 
@@ -98,7 +98,7 @@ def play(task):
             GatewayConfig(models=("policy",)),
             port=port,
             agent_url=f"http://127.0.0.1:{PORT_INSIDE}",
-            listener=lambda recorded, ended: told.append((recorded, ended.output)),
+            listener=lambda recorded, ended: told.append((recorded, ended.output if ended else "")),
         )
         provider = NamespaceProvider(reach={PORT_INSIDE: ("127.0.0.1", port)}, readable=[AGENTS])
         try:
@@ -143,11 +143,11 @@ def write_row(agent, its_version, played):
     """Put what was seen into the table of docs/agents.md, where the run was asked to."""
     if not (docs := os.environ.get("T1_AGENTS_DOCS")):
         return
-    cases = Counter(str(case) for case in played.asked)
+    cases = Counter(str(case) for case in played.cases)
     changes = Counter(str(change.kind) for change in played.recorded.changes)
     ignored = sorted(name.removeprefix("ignored.") for name in played.recorded.counts if name.startswith("ignored."))
     cells = [
-        f"{agent} {its_version}",
+        f"{agent} ({its_version})",
         str(len(played.episode.turns)),
         f"{max(len(turn.prompt) for turn in played.episode.turns):,}".replace(",", " "),
         ", ".join(f"{case} {count}" for case, count in cases.items()),
@@ -155,7 +155,7 @@ def write_row(agent, its_version, played):
         ", ".join(f"{kind} {count}" for kind, count in sorted(changes.items())) or "nothing",
         ", ".join(f"`{name}`" for name in ignored),
     ]
-    path, begin = Path(docs), f"| {agent} "
+    path, begin = Path(docs), f"| {agent} ("
     lines = path.read_text(encoding="utf-8").splitlines()
     row = f"| {' | '.join(cells)} |"
     path.write_text("\n".join(row if line.startswith(begin) else line for line in lines) + "\n", encoding="utf-8")
@@ -178,8 +178,8 @@ async def test_claude_code_edits_a_file_and_every_token_is_trained_as_it_was_sam
     check(played, "Claude Code", version("@anthropic-ai/claude-code"))
     assert len(played.episode.turns) == len(CLAUDE) + 2
     sub_agent = 5
-    assert played.asked[:3] == (Case.OPEN, Case.STRICT, Case.STRICT)
-    assert played.asked[sub_agent] is Case.SPLIT
+    assert played.cases[:3] == (Case.OPEN, Case.STRICT, Case.STRICT)
+    assert played.cases[sub_agent] is Case.SPLIT
 
 
 CODEX = [
@@ -196,4 +196,20 @@ async def test_codex_edits_a_file_and_every_token_is_trained_as_it_was_sampled(p
     program = Codex(binary("@openai/codex-*/vendor/*/bin/codex"))
     played = await play(program, CODEX)
     check(played, "Codex", version("@openai/codex"))
-    assert played.asked == (Case.OPEN, *[Case.STRICT] * (len(CODEX) - 1))
+    assert played.cases == (Case.OPEN, *[Case.STRICT] * (len(CODEX) - 1))
+
+
+def or_summary(line):
+    """The line, unless a summary is asked for."""
+    return lambda seen: "They want gamma for beta." if "handoff summary" in seen else line
+
+
+async def test_a_summary_splits_and_loses_nothing(play):
+    program = Codex(
+        binary("@openai/codex-*/vendor/*/bin/codex"), arguments=["-c", "model_auto_compact_token_limit=24500"]
+    )
+    lines = [say("exec_command", cmd="cat notes.txt"), say("exec_command", cmd="seq 1000"), "Never said."]
+    resumed = {"They want gamma": [say("exec_command", cmd="sed -i s/beta/gamma/ notes.txt"), "Done."]}
+    played = await play(program, [or_summary(line) for line in lines], resumed)
+    check(played, "Codex, summarising", version("@openai/codex"))
+    assert played.cases == (Case.OPEN, Case.STRICT, Case.SPLIT, Case.SPLIT, Case.STRICT)

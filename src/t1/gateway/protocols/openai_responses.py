@@ -33,6 +33,13 @@ UNSEEN = "[not shown: this model reads text only]"
 """Stands for an image or a file that a tool returned."""
 
 
+class _Part(Part):
+    """A part of an item; the further fields are of parts that we wrote ourselves."""
+
+    annotations: list[Any] | None = None
+    logprobs: list[Any] | None = None
+
+
 class _Format(Body):
     definition: str | None = None
 
@@ -51,7 +58,7 @@ class _Item(Body):
 
     type: str = "message"
     role: str | None = None
-    content: str | list[Part] | None = None
+    content: str | list[_Part] | None = None
     summary: list[Part] | None = None
     encrypted_content: str | None = None
     call_id: str | None = None
