@@ -1,23 +1,35 @@
-"""How fast trials are without a model: open, four commands, verify in a fresh sandbox, close.
+"""How fast trials are without a model: open, four commands, verify in a fresh sandbox, close. And what they leave.
 
-    python bench/bench_sandbox.py
+    python bench/bench_sandbox.py [--trials 1000]
 
-The last line is one JSON object of medians: trial_ms (alone), trials_per_s_16 (16 at once), open_ms, command_ms.
+The last line is one JSON object of medians: trial_ms (alone), open_ms, command_ms, pristine_overhead_ms (verification
+beyond the test script's own time), trials_per_s_16 (16 at once), podman_trial_ms (the same trial in containers; null
+without an engine and its base image, see `make test-containers`), and leaked: how many processes, mounts, control groups,
+temporary directories and descriptors --trials trials in a row left.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
+import os
 import statistics
+import subprocess
 import tempfile
 import time
 from pathlib import Path
 
-from t1.sandboxes import NamespaceProvider
+from t1.errors import SandboxUnavailable
+from t1.protocols import SandboxProvider
+from t1.sandboxes import ContainerProvider, NamespaceProvider, cgroups
+from t1.sandboxes.engine import ContainerEngine, find_engine
+from t1.sandboxes.images import REPOSITORY, context_digest
+from t1.sandboxes.leases import PREFIX, default_root
 from t1.types import Environment, Limits, Task, VerifierSpec
 from t1.verification import PristineVerifier
 
+BASE_IMAGE = "localhost/t1/base:bookworm"
 COMMANDS = (
     "cat /app/names.txt",
     "sort /app/names.txt > /app/sorted.txt",
@@ -45,7 +57,7 @@ def make_task(path: Path) -> Task:
     return Task("bench", "0" * 64, "Sort the names.", environment, verifier, Limits(), path)
 
 
-async def trial(task: Task, provider: NamespaceProvider, verifier: PristineVerifier) -> dict[str, float]:
+async def trial(task: Task, provider: SandboxProvider, verifier: PristineVerifier) -> dict[str, float]:
     """One trial; milliseconds by part."""
     started = time.perf_counter()
     sandbox = await provider.open(task)
@@ -54,17 +66,19 @@ async def trial(task: Task, provider: NamespaceProvider, verifier: PristineVerif
         await sandbox.run(command, timeout_s=10)
     commanded = time.perf_counter()
     verdict = await verifier.verify(task, sandbox)
+    verified = time.perf_counter()
     await sandbox.close()
     assert verdict.solved, verdict
     ended = time.perf_counter()
     return {
         "trial": 1e3 * (ended - started),
         "open": 1e3 * (opened - started),
+        "verify": 1e3 * (verified - commanded),
         "command": 1e3 * (commanded - opened) / len(COMMANDS),
     }
 
 
-async def together(task: Task, provider: NamespaceProvider, verifier: PristineVerifier, num: int, width: int) -> float:
+async def together(task: Task, provider: SandboxProvider, verifier: PristineVerifier, num: int, width: int) -> float:
     """Trials per second with `width` at once."""
     gate = asyncio.Semaphore(width)
 
@@ -77,22 +91,94 @@ async def together(task: Task, provider: NamespaceProvider, verifier: PristineVe
     return num / (time.perf_counter() - started)
 
 
+async def script_ms(task: Task, provider: SandboxProvider) -> float:
+    """Milliseconds of the test script alone, in a sandbox that is open already."""
+    sandbox = await provider.open(task)
+    for command in COMMANDS:
+        await sandbox.run(command, timeout_s=10)
+    pristine = await provider.open_pristine(task, await sandbox.stop())
+    started = time.perf_counter()
+    await pristine.run("bash /tests/test.sh", timeout_s=10)
+    ended = time.perf_counter()
+    await pristine.close()
+    await sandbox.close()
+    return 1e3 * (ended - started)
+
+
+def traces() -> dict[str, int]:
+    """What there is of us on this machine, by kind."""
+    children = [pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
+    place = cgroups.find()
+    groups = [path for parent in place.parents.values() for path in parent.glob(f"{PREFIX}*")] if place else []
+    return {
+        "processes": len(children),
+        "mounts": len(Path("/proc/self/mounts").read_text().splitlines()),
+        "cgroups": len(groups),
+        "directories": sum(len(list(path.glob("s*"))) for path in default_root().glob(f"{PREFIX}{os.getpid()}-*")),
+        "descriptors": len(os.listdir("/proc/self/fd")),  # noqa: PTH208
+    }
+
+
+async def leaked(task: Task, provider: SandboxProvider, verifier: PristineVerifier, num: int) -> int:
+    """Traces of `num` trials in a row beyond those of the first."""
+    await trial(task, provider, verifier)
+    before = traces()
+    for _ in range(num):
+        await trial(task, provider, verifier)
+    left = {kind: count - before[kind] for kind, count in traces().items()}
+    print(f"left by {num} trials: {left}")
+    return sum(max(0, count) for count in left.values())
+
+
+def container_engine() -> ContainerEngine | None:
+    """The engine, where the base image is there too."""
+    try:
+        engine = find_engine()
+    except SandboxUnavailable:
+        return None
+    known = subprocess.run(engine.words("image", "inspect", BASE_IMAGE), capture_output=True, check=False, timeout=60)
+    return engine if known.returncode == 0 else None
+
+
+async def in_containers(task: Task, engine: ContainerEngine, num: int) -> float:
+    """The median trial in containers, in milliseconds."""
+    (task.environment.path / "Dockerfile").write_text(f"FROM {BASE_IMAGE}\nWORKDIR /app\nCOPY names.txt /app/\n")
+    provider = ContainerProvider(engine=engine)
+    try:
+        times = [await trial(task, provider, PristineVerifier(provider)) for _ in range(num + 1)]
+    finally:
+        await provider.close()
+        await engine.call("rmi", f"{REPOSITORY}:{context_digest(task.environment.path)}")
+    return statistics.median(part["trial"] for part in times[1:])
+
+
 async def main() -> None:
     """Measure, print, leave nothing."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--trials", type=int, default=1000, help="of the search for leaks")
+    num_trials = parser.parse_args().trials
     with tempfile.TemporaryDirectory(prefix="t1-bench-") as folder:
         task = make_task(Path(folder))
-        provider = NamespaceProvider()
+        provider = NamespaceProvider(label="bench")
         verifier = PristineVerifier(provider)
         try:
             await together(task, provider, verifier, 16, 4)
             alone = [await trial(task, provider, verifier) for _ in range(50)]
+            scripts = [await script_ms(task, provider) for _ in range(20)]
             rates = [await together(task, provider, verifier, 96, 16) for _ in range(5)]
+            num_leaked = await leaked(task, provider, verifier, num_trials)
         finally:
             await provider.close()
-    medians = {part: statistics.median(times[part] for times in alone) for part in ("trial", "open", "command")}
+        engine = container_engine()
+        podman = await in_containers(task, engine, 5) if engine is not None else None
+    medians = {part: statistics.median(times[part] for times in alone) for part in alone[0]}
     print(f"16 at once, trials per second: {', '.join(f'{rate:.1f}' for rate in rates)}")
-    line = {f"{part}_ms": round(value, 2) for part, value in medians.items()}
+    line: dict[str, float | None] = {f"{part}_ms": round(medians[part], 2) for part in ("open", "command")}
+    line["pristine_overhead_ms"] = round(medians["verify"] - statistics.median(scripts), 2)
+    line["trial_ms"] = round(medians["trial"], 2)
     line["trials_per_s_16"] = round(statistics.median(rates), 1)
+    line["podman_trial_ms"] = None if podman is None else round(podman, 1)
+    line["leaked"] = num_leaked
     print(json.dumps(line))
 
 
