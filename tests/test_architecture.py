@@ -69,7 +69,9 @@ def test_torch_stays_where_tensors_are(path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["train", "--help"], ["train", "no.key=1"], ["audit", "no-such-run"]], ids=" ".join
+    "arguments",
+    [["--help"], ["train", "--help"], ["train", "no.key=1"], ["audit", "no-such-run"], ["gateway", "--help"]],
+    ids=" ".join,
 )
 def test_light_commands_start_without_torch(arguments):
     script = f"import sys; from t1.cli import main; main({arguments!r}); sys.exit(17 if 'torch' in sys.modules else 0)"
