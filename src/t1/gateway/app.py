@@ -97,7 +97,9 @@ def _broken() -> GatewayError:
 
 
 async def _alive(request: Request) -> Response:
-    """What probes of the root are told, HEAD included."""
+    """What probes of a root are told, HEAD included."""
+    if "v1" in request.path_params.get("session", "").split("/"):
+        raise HTTPException(404)  # a path below a session, not a session
     return JSONResponse({"status": "ok", "service": "t1 gateway"})
 
 

@@ -160,6 +160,7 @@ async def test_models_probes_and_other_routes():
         assert (await http.get("/v1/models", headers={"authorization": ""})).status_code == 401
         assert kind(await http.post("/v1/embeddings", json={})) == "not_found_error"
         assert (await http.get("/v1/messages")).status_code == 405
+        assert (await http.get("/s/s1/v1/assistants")).status_code == 404
         assert (await http.post("/v1/messages/count_tokens", json=CHAT)).json() == {"input_tokens": 1}
 
 
