@@ -4,8 +4,8 @@
 
 The last line is one JSON object of medians: trial_ms (alone), open_ms, command_ms, pristine_overhead_ms (verification
 beyond the test script's own time), trials_per_s_16 (16 at once), podman_trial_ms (the same trial in containers; null
-without an engine and its base image, see `make test-containers`), and leaked: how many processes, mounts, control groups,
-temporary directories and descriptors --trials trials in a row left.
+without an engine and its base image, see `make test-containers`), and leaked: the processes, mounts, control groups,
+temporary directories and descriptors that --trials trials in a row left.
 """
 
 from __future__ import annotations
