@@ -3,12 +3,13 @@
 In a replayed forward the router's *selection* is the recorded row; the weights of the selected experts are gathered
 from the live router, so that gradients reach it. Rows are addressed by (layer, position): a hook per layer reads its
 own [N, K] ids, any number of times, which keeps activation checkpointing safe as long as the context is open around
-forward *and* backward. Boundary: a model and a tensor of ids; the rules for captures are in `capture.py`.
+forward *and* backward. Boundary: a model and a tensor of ids; the rules for captures are in `capture.py`, how a family
+weighs its experts is in `replay_families.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -17,43 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from t1.errors import ConfigError, RoutingError
+from t1.routing.replay_families import ADAPTERS, Weigh, num_experts, routers
 
-Scores: TypeAlias = Callable[[nn.Module, Tensor, Tensor], Tensor]
-"""(router, logits [N, E], ids [N, K]) → the weights [N, K] that the router would give to these experts."""
+__all__ = ["ADAPTERS", "Capture", "Replay", "capturing", "replaying", "routers"]
 
-
-def softmax_scores(router: Any, logits: Tensor, ids: Tensor) -> Tensor:
-    """Softmax over all experts in float32, gathered; renormalised where `norm_topk_prob` says so (or is not asked)."""
-    scores = logits.softmax(-1, dtype=torch.float).gather(1, ids)
-    if getattr(router, "norm_topk_prob", True):
-        scores = scores / scores.sum(dim=-1, keepdim=True)
-    return scores.to(logits.dtype)
-
-
-ADAPTERS: Mapping[str, Scores] = {
-    "Qwen2MoeTopKRouter": softmax_scores,
-    "Qwen3MoeTopKRouter": softmax_scores,
-    "Qwen3_5MoeTopKRouter": softmax_scores,
-}
-"""Router class → how it weighs selected experts. Such a router returns (logits, scores, ids); one line a family."""
-
-
-def routers(model: nn.Module) -> list[nn.Module]:
-    """A model's routers in order of layer; none for a dense one. Raises ConfigError for a family without adapter."""
-    found = [module for module in model.modules() if type(module).__name__ in ADAPTERS]
-    if not found and _num_experts(model):
-        raise ConfigError(f"{type(model).__name__}: routing of this Mixture-of-Experts family is not known to T1")
-    return found
-
-
-def _num_experts(model: nn.Module) -> int:
-    """What the model's config says; 0 for a dense model."""
-    config: Any = getattr(model, "config", None)
-    if config is None:
-        return 0
-    text = config.get_text_config()
-    names = ("num_experts", "num_local_experts", "n_routed_experts")
-    return int(next((count for name in names if (count := getattr(text, name, None))), 0))
+Routed: TypeAlias = tuple[Tensor, Tensor, Tensor]
+"""What a router returns: logits [N, E], weights [N, K], ids [N, K]."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,10 +49,10 @@ class Capture:
 def capturing(model: nn.Module) -> Iterator[Capture]:
     """A context whose Capture has the routes of the latest forward of `model`."""
     found = routers(model)
-    capture = Capture(num_layers=len(found), num_experts=_num_experts(model))
+    capture = Capture(num_layers=len(found), num_experts=num_experts(model))
 
     def hook(layer: int) -> Callable[..., None]:
-        def keep(router: nn.Module, inputs: Any, output: tuple[Tensor, Tensor, Tensor]) -> None:
+        def keep(router: nn.Module, inputs: Any, output: Routed) -> None:
             capture.ids[layer] = output[2].detach()
 
         return keep
@@ -101,6 +71,13 @@ class Replay:
 
     fired: list[int]
     """[L] how often each router was replayed: once a forward, and once more where a checkpoint is recomputed."""
+    flips: list[Tensor]
+    """[L] bool[N] rows whose set of experts is not the one that the live router chose, in each layer's first firing."""
+
+    @property
+    def flipped(self) -> Tensor:
+        """bool[N] rows that were flipped in any layer: what replay kept from going another way."""
+        return torch.stack(self.flips).any(dim=0)
 
 
 @contextmanager
@@ -108,35 +85,62 @@ def replaying(model: nn.Module, routing: Tensor) -> Iterator[Replay]:
     """A context, for forward *and* backward, in which `model` routes by `routing` [N, L, K].
 
     Each forward in it must feed exactly those N tokens, in that order. Raises RoutingError for another count of tokens,
-    layers or experts, for an expert out of range, and for a router that never fired.
+    layers or experts, for an expert out of range, and for routers that did not all fire equally often, at least once.
+    Raises ConfigError where the model would add a load-balancing loss, or noise, to what is replayed.
     """
     found = routers(model)
-    replay = Replay([0] * len(found))
+    _refuse_extras(model)
     rows = _rows_by_layer(model, found, routing)
-
-    def hook(layer: int, scores: Scores, ids: Tensor) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-        def select(
-            router: nn.Module, inputs: Any, output: tuple[Tensor, Tensor, Tensor]
-        ) -> tuple[Tensor, Tensor, Tensor]:
-            logits = output[0]
-            if len(logits) != len(ids):
-                raise RoutingError(f"layer {layer}: {len(logits)} tokens are fed, {len(ids)} rows are replayed")
-            replay.fired[layer] += 1
-            return logits, scores(router, logits, ids), ids
-
-        return select
-
-    handles = [
-        router.register_forward_hook(hook(layer, ADAPTERS[type(router).__name__], ids))
-        for layer, (router, ids) in enumerate(zip(found, rows, strict=True))
-    ]
+    replay = Replay([0] * len(found), [])
+    handles = [model.register_forward_pre_hook(_refuse_balancing, with_kwargs=True)]
+    for layer, (router, ids) in enumerate(zip(found, rows, strict=True)):
+        handles.append(router.register_forward_hook(_select(replay, layer, ADAPTERS[type(router).__name__], ids)))
     try:
         yield replay
-        if not all(replay.fired):
-            raise RoutingError(f"replay: some routers never fired: {replay.fired}")
+        if not all(replay.fired) or len(set(replay.fired)) > 1:
+            raise RoutingError(f"replay: some routers fired less often than others, or never: {replay.fired}")
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _select(replay: Replay, layer: int, weigh: Weigh, ids: Tensor) -> Callable[..., Routed]:
+    """A forward hook that puts the rows of one layer, `ids` int64[N, K], in place of its router's choice."""
+
+    def select(router: nn.Module, inputs: Any, output: Routed) -> Routed:
+        logits, _, chosen = output
+        if len(logits) != len(ids):
+            raise RoutingError(f"layer {layer}: {len(logits)} tokens are fed, {len(ids)} rows are replayed")
+        if not replay.fired[layer]:
+            replay.flips.append(differ(ids, chosen))
+        replay.fired[layer] += 1
+        return logits, weigh(router, logits, ids), ids
+
+    return select
+
+
+@torch.no_grad()
+def differ(one: Tensor, other: Tensor) -> Tensor:
+    """bool[…] where two sets of distinct experts, given as ids [… , K] in any order, are not the same set."""
+    return ~(one.unsqueeze(-1) == other.unsqueeze(-2)).any(dim=-1).all(dim=-1)
+
+
+def _refuse_extras(model: nn.Module) -> None:
+    """No load-balancing loss while replaying (design law 4), and no noise before the routers."""
+    config: Any = getattr(model, "config", None)
+    text = config.get_text_config() if config is not None else None
+    if getattr(text, "output_router_logits", False):
+        raise ConfigError(
+            "replay: the model's config has output_router_logits, which adds a load-balancing loss; set it to false"
+        )
+    if noise := getattr(text, "router_jitter_noise", 0.0):
+        raise ConfigError(f"replay: router_jitter_noise {noise} makes another policy than was sampled; set it to 0")
+
+
+def _refuse_balancing(model: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """The same for a single call."""
+    if named.get("output_router_logits"):
+        raise ConfigError("replay: output_router_logits adds a load-balancing loss; leave it out")
 
 
 def _rows_by_layer(model: nn.Module, found: list[nn.Module], routing: Tensor) -> tuple[Tensor, ...]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from transformers import (
-    MixtralConfig,
-    MixtralForCausalLM,
     PreTrainedModel,
     Qwen3Config,
     Qwen3ForCausalLM,
@@ -18,19 +14,10 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from t1.errors import ConfigError, RoutingError
-from t1.routing.replay import ADAPTERS, capturing, replaying, routers
+from t1.errors import RoutingError
+from t1.routing.replay import capturing, replaying, routers
 
 LAYERS, EXPERTS, TOP_K, TOKENS = 3, 8, 2, 14
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Sums in one order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def make_model(*, norm: bool = True, mlp_only: tuple[int, ...] = (), seed: int = 0) -> PreTrainedModel:
@@ -182,7 +169,7 @@ def test_rows_that_do_not_fit_are_refused(routing: Tensor, reason: str) -> None:
 
 
 def test_a_context_in_which_no_router_fired_is_an_error() -> None:
-    with pytest.raises(RoutingError, match="never fired"), replaying(make_model(), random_routing()):
+    with pytest.raises(RoutingError, match="or never"), replaying(make_model(), random_routing()):
         pass
 
 
@@ -208,15 +195,3 @@ def test_a_dense_model_has_no_routers_and_replays_nothing() -> None:
         captured.routing()
     with pytest.raises(RoutingError, match="Qwen3ForCausalLM: a dense model"), replaying(dense, random_routing()):
         pass
-
-
-def test_an_unknown_family_of_experts_is_refused_by_name() -> None:
-    assert "MixtralTopKRouter" not in ADAPTERS
-    mixtral = MixtralForCausalLM(
-        MixtralConfig(
-            vocab_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1,
-            intermediate_size=8, num_local_experts=4,
-        )
-    )  # fmt: skip
-    with pytest.raises(ConfigError, match="MixtralForCausalLM"):
-        routers(mixtral)
