@@ -90,9 +90,16 @@ class EngineSection(Section):
 class SandboxesSection(Section):
     """Where the policy's commands run."""
 
-    kind: Literal["namespaces"] = "namespaces"
+    kind: Literal["namespaces", "containers"] = "namespaces"
+    """Linux namespaces (no daemon, no image), or podman or docker."""
     root: str = ""
     """Directory for the sandboxes' files. Empty = the machine's temporary directory."""
+    rootfs: str = ""
+    """Of namespaces: a directory or an image's archive in place of the host's /usr."""
+    image: str = ""
+    """Of containers: what a task starts from that brings neither a Dockerfile nor docker_image."""
+    network: Literal["none", "listed", "all"] = "none"
+    """What an agent may reach: nothing, the hosts that its task lists, or all public ones if its task asks for it."""
 
 
 class RolloutsSection(Section):
