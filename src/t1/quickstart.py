@@ -16,7 +16,7 @@ from t1.evaluation.metrics import StageResult, evaluate
 from t1.evaluation.report import build_report, pick_examples, write_report
 from t1.progress import ProgressDisplay
 from t1.rundir import RunDir
-from t1.sandboxes import NamespaceProvider
+from t1.sandboxes import make_provider
 from t1.stages import Stages, open_tracker
 from t1.tasks import Suite, read_suite
 from t1.tasks.shell_basics import generate
@@ -68,7 +68,7 @@ async def _generate(config: RunConfig, out: Path, show: ProgressDisplay) -> Suit
     """Write `shell-basics`, every task proven in a sandbox before it leaves the generator."""
     tasks = config.tasks
     show.stage("tasks", total=tasks.num_train + tasks.num_heldout, unit="tasks")
-    provider = NamespaceProvider(root=Path(config.sandboxes.root) if config.sandboxes.root else None)
+    provider = make_provider(**config.sandboxes.model_dump())
     try:
         return await generate(
             out,

@@ -45,7 +45,7 @@ from t1.rollouts.collect import Scorer, TurnsCheck
 from t1.rollouts.pool import Progress
 from t1.routing import check_capture, join
 from t1.routing.replay import routers
-from t1.sandboxes import NamespaceProvider
+from t1.sandboxes import make_provider
 from t1.types import IntArray, Rollout, RolloutId, RoutingArray, SamplingParams, Task, Turn
 from t1.verification import PristineVerifier, score
 
@@ -68,7 +68,7 @@ class Workshop:
             assert self.num_experts is not None
             self._check_turns = capture_check(num_layers, self.num_experts, model.config.num_experts_per_tok)
         self.vocab_size = int(model.config.vocab_size)
-        self.provider = NamespaceProvider(root=Path(config.sandboxes.root) if config.sandboxes.root else None)
+        self.provider = make_provider(**config.sandboxes.model_dump())
         self.verifier = PristineVerifier(self.provider)
         self._weights = tempfile.TemporaryDirectory(prefix="t1-weights-")
         self.engine: Sampler

@@ -8,8 +8,11 @@ from t1.sandboxes.containers import ContainerProvider
 from t1.sandboxes.leases import sweep
 from t1.sandboxes.namespaces import NamespaceProvider, NamespaceSandbox
 from t1.sandboxes.pool import PoolLimits, SandboxPool
+from t1.sandboxes.providers import make_provider
+from t1.sandboxes.proxy import AllowLists
 
 __all__ = [
+    "AllowLists",
     "Confinement",
     "ContainerProvider",
     "ContainerSandbox",
@@ -18,6 +21,7 @@ __all__ = [
     "PoolLimits",
     "SandboxPool",
     "SandboxProbe",
+    "make_provider",
     "probe",
     "sweep",
 ]
