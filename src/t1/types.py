@@ -227,6 +227,10 @@ class FileChanges:
     """Directory that holds one subtree per place; never follow a symlink in it from the host."""
     places: Mapping[str, str]
     """Absolute path in the sandbox → name of its subtree under `root`."""
+    uncarried: tuple[str, ...] = ()
+    """Absolute paths outside the places that the agent changed; no verifier ever sees them."""
+    outlived: tuple[str, ...] = ()
+    """Command lines of processes that were still running when the agent was stopped (bounded)."""
 
 
 class AssertionStatus(StrEnum):
@@ -255,6 +259,8 @@ class RewardSource(StrEnum):
     """The per-assertion report was missing or unreadable: metered, and warned about above a set fraction."""
     BINARY = "binary"
     """The binary ablation was asked for."""
+    TAMPERED = "tampered"
+    """Zero, because of what the agent did to the ground under its verifier."""
     NONE = "none"
     """Infrastructure failure: not a score."""
 
@@ -283,6 +289,15 @@ class Failure:
     where: str = ""
 
 
+class TamperLevel(StrEnum):
+    """How much a piece of evidence weighs."""
+
+    NOTED = "noted"
+    """Unusual, and without influence on the verdict: recorded, never punished."""
+    TAMPERING = "tampering"
+    """Aimed at the verifier: the run's policy decides what becomes of the reward."""
+
+
 @dataclass(frozen=True, slots=True)
 class TamperEvidence:
     """One thing that the agent did to the ground under its verifier."""
@@ -290,6 +305,7 @@ class TamperEvidence:
     rule: str
     path: str
     message: str = ""
+    level: TamperLevel = TamperLevel.TAMPERING
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,11 +322,19 @@ class Verdict:
     """Why the per-assertion report is missing, where it is."""
 
     @property
+    def tampered(self) -> bool:
+        """True when some evidence is more than merely noted."""
+        return any(evidence.level is TamperLevel.TAMPERING for evidence in self.tamper)
+
+    @property
     def num_passed(self) -> int | None:
         """How many assertions passed, or None without a report. Skipped is not passed."""
         if self.assertions is None:
             return None
         return sum(a.status is AssertionStatus.PASSED for a in self.assertions)
+
+
+_SCORED = (RewardSource.ASSERTIONS, RewardSource.BINARY_FALLBACK, RewardSource.BINARY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,8 +355,8 @@ class Outcome:
 
     @property
     def solved(self) -> bool:
-        """True when the verifier found everything done."""
-        return self.verdict is not None and self.verdict.solved
+        """True when the verifier found everything done, on ground that the run's policy accepts."""
+        return self.verdict is not None and self.verdict.solved and self.reward_source in _SCORED
 
 
 # --------------------------------------------------------------------------------------------------------------------

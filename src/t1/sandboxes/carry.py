@@ -5,6 +5,7 @@ Boundary: nothing is written outside the target and no link is followed; devices
 
 from __future__ import annotations
 
+import itertools
 import os
 import tarfile
 from pathlib import Path
@@ -25,6 +26,14 @@ def changed_places(diff: str) -> list[str]:
         if kind in ("A", "C", "D") and top and top not in UNCARRIED:
             tops["/" + top] = None
     return sorted(tops)
+
+
+def changed_outside(diff: str, *, most: int = 5000) -> tuple[str, ...]:
+    """The paths that changed where nothing is carried from, directories that only hold them left out."""
+    changed = [line.partition(" ")[2] for line in diff.splitlines()[: 4 * most]]
+    holders = {path.rpartition("/")[0] for path in changed}
+    outside = (path for path in changed if path.lstrip("/").partition("/")[0] in {*SYSTEM, "boot"})
+    return tuple(itertools.islice((path for path in outside if path not in holders), most))
 
 
 def unpack(stream: IO[bytes], target: Path) -> None:

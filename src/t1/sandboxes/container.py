@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from t1.errors import SandboxError, SandboxTimeout, SandboxVanished
-from t1.sandboxes.carry import changed_places, unpack
+from t1.sandboxes.carry import changed_outside, changed_places, unpack
 from t1.sandboxes.engine import CALL_S, ContainerEngine
 from t1.sandboxes.leases import remove
 from t1.sandboxes.output import BoundedOutput
 from t1.sandboxes.piped import PipedShell
 from t1.sandboxes.places import MAX_LINKS, read_file
-from t1.sandboxes.processes import kill_descendants, pid_namespace
+from t1.sandboxes.processes import command_lines, kill_descendants, pid_namespace
 from t1.sandboxes.reach import Address, Reach
 from t1.sandboxes.shell import Ending
 from t1.types import CommandResult, FileChanges
@@ -58,6 +58,7 @@ class ContainerSandbox:
         self._pid = 0
         self._changes: FileChanges | None = None
         self._stopped = False
+        self._outlived: tuple[str, ...] = ()
         self._removed = False
         self._busy = asyncio.Lock()
 
@@ -155,6 +156,8 @@ class ContainerSandbox:
 
     async def stop(self) -> FileChanges:
         """See `protocols.Sandbox.stop`: the container is dead, the places that changed lie on the host."""
+        if not self._stopped and self._shell is not None and self._shell.alive:
+            self._outlived = command_lines(self._pid)
         self._stopped = True
         self._unreach()
         if self._shell is not None and self._changes is None:
@@ -169,14 +172,16 @@ class ContainerSandbox:
         await self._kill()
         root = self.directory / "changes"
         root.mkdir(mode=0o700)
-        places = {}
+        places: dict[str, str] = {}
+        uncarried: tuple[str, ...] = ()
         if self._shell is not None:
-            diff = await self._engine.must("diff", self.id, timeout_s=COPY_S)
-            for place in changed_places(diff.output.decode("utf-8", "replace")):
+            diff = (await self._engine.must("diff", self.id, timeout_s=COPY_S)).output.decode("utf-8", "replace")
+            uncarried = changed_outside(diff)
+            for place in changed_places(diff):
                 words = self._engine.words("cp", f"{self.id}:{place}", "-")
                 if await asyncio.to_thread(_copy_tree, words, root / place[1:]):
                     places[place] = place[1:]
-        return FileChanges(root, places)
+        return FileChanges(root, places, uncarried, self._outlived)
 
     async def close(self) -> None:
         """See `protocols.Sandbox.close`."""

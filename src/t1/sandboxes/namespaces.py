@@ -24,6 +24,7 @@ from t1.sandboxes.leases import remove
 from t1.sandboxes.nursery import Confine, Nursery
 from t1.sandboxes.output import BoundedOutput
 from t1.sandboxes.places import make_places, read_file
+from t1.sandboxes.processes import command_lines
 from t1.sandboxes.proxy import PORT, AllowLists, variables
 from t1.sandboxes.quota import Quota
 from t1.sandboxes.reach import Address, Reach
@@ -75,6 +76,7 @@ class NamespaceSandbox:
         self._last_directory = workdir
         self._full = False
         self._stopped = False
+        self._outlived: tuple[str, ...] = ()
         self._busy = asyncio.Lock()
 
     async def start(self) -> Shell:
@@ -159,6 +161,8 @@ class NamespaceSandbox:
 
     async def stop(self) -> FileChanges:
         """See `protocols.Sandbox.stop`. When this returns, every process of the sandbox is dead."""
+        if not self._stopped and self.pid is not None:
+            self._outlived = command_lines(self.pid)
         self._stopped = True
         self._unreach()
         if self._shell is not None:
@@ -167,7 +171,7 @@ class NamespaceSandbox:
             if self._shell is not None:
                 await self._shell.close()
         carried = {place: place[1:] for place in self._places if place not in self._uncarried}
-        return FileChanges(root=self.directory, places=carried)
+        return FileChanges(root=self.directory, places=carried, outlived=self._outlived)
 
     async def close(self) -> None:
         """See `protocols.Sandbox.close`."""

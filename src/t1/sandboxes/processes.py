@@ -6,6 +6,7 @@ Boundary: reads /proc, sends signals through process descriptors; never learns o
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 from collections.abc import Iterator
@@ -51,3 +52,14 @@ def kill_descendants(pid: int, namespace: int, since_s: float) -> None:
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
             finally:
                 os.close(handle)
+
+
+def command_lines(pid: int, *, most: int = 32) -> tuple[str, ...]:
+    """What runs below `pid`, as its own words say: at most `most` processes, 300 characters each."""
+    lines = []
+    for child in itertools.islice(descendants(pid), most):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{child}/cmdline", "rb") as file:  # noqa: PTH123 (bounded)
+                words = file.read(300).replace(b"\0", b" ").strip()
+            lines.append(words.decode("utf-8", "replace") or "(a process without words)")
+    return tuple(lines)
