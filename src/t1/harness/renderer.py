@@ -14,6 +14,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from t1.errors import CheckpointError
+from t1.harness.spelling import Spelling
 from t1.types import IntArray
 
 START, END = "<|im_start|>", "<|im_end|>"
@@ -27,8 +28,7 @@ class ChatMLRenderer:
         if start is None or end is None:
             raise CheckpointError(f"tokenizer: ChatML needs the special tokens {START} and {END}")
         # A control token spelled out in a file, a file name or a command's output must stay text.
-        tokenizer.encode_special_tokens = True
-        self._tokenizer = tokenizer
+        self._spelling = Spelling(tokenizer.to_str())
         self._start, self._end = start, end
         self._newline = [int(i) for i in self.encode("\n")]
         self._generation = [self._start, *map(int, self.encode("assistant\n"))]
@@ -62,12 +62,12 @@ class ChatMLRenderer:
 
     def encode(self, text: str) -> IntArray:
         """Ids of text; control tokens spelled out in it stay text."""
-        return self._ids(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        return self._spelling.encode_text(text)
 
     def decode(self, ids: IntArray) -> str:
         """Text of ids, without the closing end-of-turn token."""
         kept = ids[:-1] if len(ids) and ids[-1] == self._end else ids
-        return str(self._tokenizer.decode([int(i) for i in kept], skip_special_tokens=False))
+        return self._spelling.decode(kept)
 
     def _messages(self, messages: Sequence[tuple[str, str]]) -> list[int]:
         ids: list[int] = []

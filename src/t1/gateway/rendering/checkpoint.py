@@ -11,8 +11,8 @@ from typing import Any
 from t1.errors import CheckpointError
 from t1.gateway.rendering.families import FAMILIES, family_of
 from t1.gateway.rendering.renderer import ChatTemplateRenderer
-from t1.gateway.rendering.spelling import Spelling
 from t1.gateway.rendering.template import CHATML, ChatTemplate, special_tokens
+from t1.harness.spelling import Spelling
 
 
 def renderer_for(

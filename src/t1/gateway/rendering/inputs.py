@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from t1.gateway.conversation import Message, Role, Tool, ToolCall
-from t1.gateway.rendering.spelling import Marking
 from t1.gateway.rendering.template import WrittenJson
+from t1.harness.spelling import Marking
 
 
 @dataclass(frozen=True, slots=True)

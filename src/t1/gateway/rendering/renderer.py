@@ -19,8 +19,8 @@ from t1.gateway.rendering.families import Family
 from t1.gateway.rendering.formats.parsed import END_THINK, THINK, Parsed
 from t1.gateway.rendering.inputs import Shape, marked_tools, template_messages, template_tools, texts_of
 from t1.gateway.rendering.proof import Proof, prove_append_only
-from t1.gateway.rendering.spelling import Marking, Spelling, marks_absent_from
 from t1.gateway.rendering.template import ChatTemplate
+from t1.harness.spelling import Marking, Spelling, marks_absent_from
 from t1.types import IntArray
 
 _WHITESPACE = ("\n", "\n\n", "\r\n", " ", "\t")

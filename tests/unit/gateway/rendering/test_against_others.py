@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from t1.gateway.conversation import Message, Role, Tool, ToolCall
 from t1.gateway.rendering import ChatTemplateRenderer, renderer_for
-from t1.gateway.rendering.spelling import Spelling
+from t1.harness.spelling import Spelling
 from t1.testing.chat_checkpoints import FAMILIES, completion_of, write_chat_checkpoint
 
 LOOK = Tool(

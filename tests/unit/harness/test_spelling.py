@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from t1.errors import CheckpointError
-from t1.gateway.rendering.spelling import Spelling, marks_absent_from, well_formed
+from t1.harness.spelling import Spelling, marks_absent_from, well_formed
 from t1.testing.chat_checkpoints import small_tokenizer
 
 SPECIAL, MARKUP = ("<|end|>", "/off"), ("<think>", "</think>", "[/INST]")
