@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from t1.training.attention import knows_segments
 from t1.training.packs import Pack
 
 MAX_LOGITS = 1 << 24
@@ -30,15 +31,19 @@ def body_of(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def pack_limit(model: PreTrainedModel, max_tokens: int) -> int:
-    """How many tokens a pack of this model may hold: one trajectory where recurrent layers would mix neighbours."""
-    kinds = getattr(model.config.get_text_config(), "layer_types", None) or ()
-    attends_only = all(kind.endswith("attention") and kind != "linear_attention" for kind in kinds)
-    return max_tokens if attends_only else 1
+    """How many tokens a pack of this model may hold: one trajectory where some layer would mix neighbours."""
+    return max_tokens if knows_segments(model) else 1
 
 
-def hidden_states(body: nn.Module, pack: Pack) -> Tensor:
-    """[M, H] the last hidden state of each fed token."""
-    output = body(
+def hidden_states(body: PreTrainedModel, pack: Pack) -> Tensor:
+    """[M, H] the last hidden state of each fed token. Refuses a pack whose segments the model would mix."""
+    if len(pack.segment_lengths) > 1 and not knows_segments(body):
+        kinds = ", ".join(sorted(set(body.config.get_text_config().layer_types)))
+        raise ValueError(
+            f"{type(body).__name__}: layers of {kinds} carry state from one trajectory into the next, got a pack of "
+            f"{len(pack.segment_lengths)}; pack with `pack_limit`"
+        )
+    output: Any = body(
         input_ids=pack.tokens[pack.fed].unsqueeze(0),
         position_ids=pack.positions.unsqueeze(0),
         use_cache=False,

@@ -6,10 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import transformers
 from transformers import PreTrainedModel
 
+from t1.errors import ConfigError
 from t1.routing.replay import capturing, replaying
 from t1.training import forward
+from t1.training.attention import attend_within_segments
 from t1.training.critic import Critic
 from t1.training.forward import action_logprobs, body_of, pack_limit
 from t1.training.packs import pack
@@ -22,6 +25,11 @@ Make = Callable[..., Trajectory]
 def _plain_logprobs(model: PreTrainedModel, trajectory: Trajectory) -> torch.Tensor:
     """[actions] by transformers' own attention over the trajectory alone."""
     model.set_attn_implementation("sdpa")
+    return _logprobs_of(model, trajectory)
+
+
+def _logprobs_of(model: PreTrainedModel, trajectory: Trajectory) -> torch.Tensor:
+    """[actions] by a plain call of the whole model."""
     tokens = torch.from_numpy(trajectory.tokens).long()
     log_probabilities = model(input_ids=tokens[None], use_cache=False).logits[0].log_softmax(-1)
     actions = torch.from_numpy(trajectory.mask).nonzero()[:, 0]
@@ -108,7 +116,86 @@ def test_the_packed_attention_refuses_lengths_of_another_pack(dense: PreTrainedM
         body_of(dense)(input_ids=torch.zeros(1, 4, dtype=torch.long), use_cache=False, segment_lengths=(2, 1))
 
 
-def test_a_model_with_recurrent_layers_gets_one_trajectory_a_pack(dense: PreTrainedModel) -> None:
+LINEAR = {
+    "layer_types": ["linear_attention", "full_attention"], "linear_num_value_heads": 2, "linear_num_key_heads": 1,
+    "linear_key_head_dim": 8, "linear_value_head_dim": 8, "head_dim": 16,
+}  # fmt: skip
+SPARSE = {
+    "moe_intermediate_size": 16,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "shared_expert_intermediate_size": 16,
+}
+GPT_OSS = {
+    "intermediate_size": 16, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+}  # fmt: skip
+LATENT = {
+    "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 12,
+    "num_key_value_heads": 2, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
+    "first_k_dense_replace": 1, "moe_intermediate_size": 16,
+}  # fmt: skip
+OTHERS: dict[str, tuple[str, dict[str, object]]] = {
+    "linear attention": ("Qwen3_5Moe", LINEAR | SPARSE),
+    "linear attention of Qwen3-Next": ("Qwen3Next", LINEAR | SPARSE),
+    "linear attention, dense": ("Qwen3_5", LINEAR | {"intermediate_size": 16}),
+    "sinks and windows": ("GptOss", GPT_OSS),
+    "latent attention": ("DeepseekV3", LATENT),
+}
+
+
+def make_other(name: str, **changes: object) -> PreTrainedModel:
+    """Two layers of another family, with weights large enough to tell right from wrong."""
+    torch.manual_seed(0)
+    family, keys = OTHERS[name]
+    config = getattr(transformers, f"{family}TextConfig" if family.startswith("Qwen3_5") else f"{family}Config")
+    shape = {
+        "vocab_size": 48, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "max_position_embeddings": 128, "initializer_range": 0.2,
+    }  # fmt: skip
+    model: PreTrainedModel = getattr(transformers, f"{family}ForCausalLM")(config(**{**shape, **keys, **changes}))
+    return model.train()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_kinds_of_attention_keep_to_their_segment_forward_and_backward(name: str, make_trajectory: Make) -> None:
+    """State starts anew with each trajectory of a pack; windows and sinks are those of the model."""
+    model = make_other(name)
+    trajectories = [make_trajectory(seed, length=5 + 3 * seed) for seed in range(5)]
+    attend_within_segments(model)
+    attend_within_segments(model)
+    (together,) = pack(trajectories, max_tokens=pack_limit(model, 1000))
+    ours = action_logprobs(model, together)
+    ours.sum().backward()
+    gradients = {n: w.grad.clone() for n, w in model.named_parameters() if w.grad is not None}
+    model.zero_grad()
+    for implementation in ("eager", "t1_packed"):
+        theirs = []
+        for trajectory in trajectories:
+            model.set_attn_implementation(implementation)
+            (alone,) = pack([trajectory], max_tokens=1000)
+            packed = implementation == "t1_packed"
+            theirs.append(action_logprobs(model, alone) if packed else _logprobs_of(model, trajectory))
+        places = together.slots.argsort()
+        torch.testing.assert_close(ours[places], torch.cat(theirs), atol=2e-5, rtol=0)
+    torch.cat(theirs).sum().backward()
+    for parameter, weight in model.named_parameters():
+        if weight.grad is not None:
+            torch.testing.assert_close(weight.grad, gradients[parameter], atol=2e-4, rtol=1e-3, msg=parameter)
+
+
+def test_layers_that_would_mix_trajectories_get_one_a_pack_and_refuse_more(
+    dense: PreTrainedModel, make_trajectory: Make
+) -> None:
     assert pack_limit(dense, 4096) == 4096
     dense.config.layer_types = ["linear_attention"]
     assert pack_limit(dense, 4096) == 1
+    (two,) = pack([make_trajectory(0), make_trajectory(1)], max_tokens=100)
+    with pytest.raises(ValueError, match=r"layers of linear_attention carry state .* got a pack of 2"):
+        action_logprobs(dense, two)
+
+
+def test_kinds_of_attention_that_are_not_known_are_refused_by_name(dense: PreTrainedModel) -> None:
+    dense.config.layer_types = ["chunked_attention"]
+    with pytest.raises(ConfigError, match=r"Qwen3ForCausalLM: .* how to pack chunked_attention layers"):
+        attend_within_segments(dense)
