@@ -1,7 +1,8 @@
-"""What T1 adds to a vLLM worker: a reload of weights from disk that leaves Mixture-of-Experts layers right.
+"""What T1 adds to a vLLM worker: a reload of weights from disk after which nothing of the old ones is left.
 
-vLLM 0.30's own `reload_weights` answers that all is well and leaves the packed copy of the expert weights as it was, so
-that log-probabilities are off by nats. Here every packed copy is made anew. Start the server with
+On processors, vLLM 0.30's own `reload_weights` answers that all is well and keeps two packed copies: of the experts
+(log-probabilities are off by nats) and of an output head that is tied to the embeddings. Here both are made anew. Start
+the server with
 
     PYTHONPATH=.../src python -m vllm.entrypoints.openai.api_server … \
         --worker-extension-cls t1.inference.vllm_extension.WeightReloader
@@ -19,7 +20,7 @@ class WeightReloader:
     """Mixed into vLLM's worker class by `--worker-extension-cls`; called through `POST /collective_rpc`."""
 
     def t1_reload(self, path: str) -> dict[str, Any]:
-        """Load the Hugging Face checkpoint at `path` in place; says how many expert layers were packed again.
+        """Load the Hugging Face checkpoint at `path` in place; says how many layers were packed again.
 
         A path that cannot be read is reported before anything is touched: vLLM would otherwise be left with a model
         that is half unloaded, and die at the next request.
@@ -28,7 +29,8 @@ class WeightReloader:
             return {"loaded": False, "error": problem}
         worker: Any = self
         worker.reload_weights(weights_path=path)
-        return {"loaded": True, "packed": _pack_experts(worker.get_model())}
+        model = worker.get_model()
+        return {"loaded": True, "experts": _pack_experts(model), "heads": _pack_heads(model)}
 
 
 def _unreadable(path: Path) -> str:
@@ -53,5 +55,15 @@ def _pack_experts(model: Any) -> int:
         experts: Any = getattr(kernel, "fused_experts", None)
         if hasattr(module, "w13_weight") and hasattr(experts, "process_weights_after_loading"):
             experts.process_weights_after_loading(module)
+            packed += 1
+    return packed
+
+
+def _pack_heads(model: Any) -> int:
+    """The same for output heads: a tied one has no weights in a checkpoint, so that a reload passes it by."""
+    packed = 0
+    for module in model.modules():
+        if type(module).__name__ == "ParallelLMHead" and hasattr(module, "cpu_linear"):
+            module.quant_method.process_weights_after_loading(module)
             packed += 1
     return packed

@@ -103,7 +103,7 @@ class FakeVllm(FakeEngine):
         if body["method"] != "t1_reload":
             return JSONResponse({"detail": "no such method"}, status_code=500)
         error = await self.reload(body["args"][0])
-        return {"results": [{"loaded": False, "error": error} if error else {"loaded": True, "packed": 2}]}
+        return {"results": [{"loaded": False, "error": error} if error else {"loaded": True, "experts": 2, "heads": 1}]}
 
     async def _reset(self, body: Any) -> Any:
         self.reset_cache()
