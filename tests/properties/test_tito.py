@@ -102,11 +102,11 @@ options = {
 
 def check_owned_once(turns, trajectories):
     """Each sampled token has exactly one place, with its own id, logprob and version."""
-    assert np.concatenate([t.turn[t.mask] for t in trajectories]).tolist() == [
-        index for index, turn in enumerate(turns) for _ in turn.completion
-    ]
+    owners = np.concatenate([t.turn[t.mask] for t in trajectories])
+    order = np.argsort(owners, kind="stable")
+    assert owners[order].tolist() == [index for index, turn in enumerate(turns) for _ in turn.completion]
     for column, source in (("tokens", "completion"), ("logprobs", "logprobs"), ("version", "versions")):
-        trained = np.concatenate([getattr(t, column)[t.mask] for t in trajectories])
+        trained = np.concatenate([getattr(t, column)[t.mask] for t in trajectories])[order]
         np.testing.assert_array_equal(trained, np.concatenate([getattr(turn, source) for turn in turns]))
 
 

@@ -3,6 +3,10 @@
 The ids that were sampled are the truth. A harness's own copy of them never enters a stream; what stands around them
 joins as context. Boundary: pure functions on arrays; no model, no reward, no tokenizer but a given `decode`.
 
+Branches. Agents ask aside and run sub-agents in parallel, so the turns of several conversations come interleaved. No
+segment is ever closed: a turn joins the one that it continues best, by the first case that fits any of them, and the
+longest of those.
+
 Routing. The rows that a turn adds to its segment are the last rows of its capture: those of the token before its new
 context (the last sampled token, fed first by this very turn), of the new context, and of its completion but the last
 token. Earlier rows stay as they were captured first. A sampled token that no later prompt contains was never fed; it
@@ -30,6 +34,9 @@ from t1.tito.alignment import (
 )
 from t1.types import Boundary, Case, IntArray, RolloutId, RoutingArray, Trajectory, Turn
 
+MAX_TEXT_TRIES = 8
+"""Segments (those that grew last) whose text a turn is compared with: bounds what a rollout of many splits costs."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Join:
@@ -47,7 +54,7 @@ def assemble(
     decode: Decode | None = None,
     on_residual: Literal["accept", "split"] = "accept",
 ) -> tuple[Trajectory, ...]:
-    """The segments of a rollout in time order; every sampled token is in exactly one of them.
+    """The segments of a rollout in the order of their first turns; every sampled token is in exactly one of them.
 
     Without `decode` the case retokenized is not tried. `on_residual="split"` keeps only streams whose every token is
     what the sampler saw. Raises RoutingError where a capture is missing, short, or of another version.
@@ -84,7 +91,7 @@ def truncate(trajectory: Trajectory, num_tokens: int) -> Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """The open trajectory."""
+    """A trajectory that turns may still join."""
 
     joins: list[_Join]
     held: bytearray
@@ -94,6 +101,11 @@ class _Segment:
     def num_held(self) -> int:
         """Tokens held."""
         return len(self.held) // ID_BYTES
+
+    @property
+    def last(self) -> Boundary:
+        """How its last turn was joined."""
+        return self.joins[-1].boundary
 
     def add(self, join: _Join, turn: Turn) -> None:
         """Take in the new context of a turn and its completion."""
@@ -121,48 +133,92 @@ def _strict_throughout(turns: Sequence[Turn]) -> list[list[_Join]] | None:
 def _segments(
     turns: Sequence[Turn], boundary_ids: frozenset[int], decode: Decode | None, exact: bool
 ) -> list[list[_Join]]:
-    """The joins of each segment, turn by turn."""
+    """The joins of each segment, in the order in which segments were opened."""
     segments: list[_Segment] = []
     for index, turn in enumerate(turns):
-        join = _join(turns, index, segments[-1], boundary_ids, decode) if segments else None
-        if join is None or (exact and join.boundary.residual) or not _closes(turns, index, join):
+        found = _strict(turn, index, segments)
+        if found is None and not exact:
+            found = _nearly(turns, index, segments, boundary_ids, decode)
+        if found is None:
             segments.append(_Segment([], bytearray()))
-            join = _Join(0, Boundary(index, Case.SPLIT if index else Case.OPEN, 0, len(turn.prompt)))
-        segments[-1].add(join, turn)
+            opening = Boundary(index, Case.SPLIT if index else Case.OPEN, 0, len(turn.prompt))
+            found = segments[-1], _Join(0, opening)
+        segment, join = found
+        segment.add(join, turn)
     return [segment.joins for segment in segments]
 
 
-def _join(
-    turns: Sequence[Turn], index: int, segment: _Segment, boundary_ids: frozenset[int], decode: Decode | None
-) -> _Join | None:
-    """How turn `index` continues the segment, or None where it does not.
+def _strict(turn: Turn, index: int, segments: Sequence[_Segment]) -> tuple[_Segment, _Join] | None:
+    """The longest segment that the prompt starts with, the one that grew last among equals."""
+    ids = turn.prompt.tobytes()
+    fitting = [segment for segment in segments if ids.startswith(segment.held)]
+    if not fitting:
+        return None
+    segment = max(fitting, key=lambda one: (len(one.held), one.last.turn))
+    held = segment.num_held
+    return segment, _Join(held, Boundary(index, Case.STRICT, held, len(turn.prompt) - held))
 
-    Besides the stream itself, the prompt is compared with the last prompt: an edit that was accepted once and still
-    stands in the history is carried on, and only the last completion has to be matched.
+
+def _nearly(
+    turns: Sequence[Turn], index: int, segments: Sequence[_Segment], boundary_ids: frozenset[int], decode: Decode | None
+) -> tuple[_Segment, _Join] | None:
+    """A segment that the prompt continues with edits: normalized anywhere, then retokenized in one that grew lately."""
+    longest_first = sorted(segments, key=lambda one: (-len(one.held), -one.last.turn))
+    for segment in longest_first:
+        join = _normalized(turns, index, segment, boundary_ids)
+        if join is not None and _closes(turns, segment, join):
+            return segment, join
+    if decode is None:
+        return None
+    lately = set(sorted(segment.last.turn for segment in segments)[-MAX_TEXT_TRIES:])
+    for segment in longest_first:
+        if segment.last.turn in lately:
+            join = _retokenized(turns, index, segment, boundary_ids, decode)
+            if join is not None and _closes(turns, segment, join):
+                return segment, join
+    return None
+
+
+def _normalized(turns: Sequence[Turn], index: int, segment: _Segment, boundary_ids: frozenset[int]) -> _Join | None:
+    """The prompt goes on from the segment's last prompt and completion, up to boundary tokens.
+
+    Compared with the last prompt and not with the stream: an edit that was accepted once and still stands in the
+    history is carried on, with its case.
     """
-    last, prompt, held = turns[index - 1], turns[index].prompt, segment.num_held
-    ids = prompt.tobytes()
-    if ids.startswith(segment.held):
-        return _Join(held, Boundary(index, Case.STRICT, held, len(prompt) - held))
-    seen, carried = len(last.prompt), segment.joins[-1].boundary
+    carried, prompt = segment.last, turns[index].prompt
+    last, ids = turns[carried.turn], prompt.tobytes()
+    seen = len(last.prompt)
     if not starts_at(ids, last.prompt, 0):
-        if decode is None:
-            return None
-        messages = [
-            (turns[j.boundary.turn].prompt[j.start :], turns[j.boundary.turn].completion) for j in segment.joins
-        ]
-        return _edited(index, Case.RETOKENIZED, prompt, held, match_history(prompt, messages, decode, boundary_ids))
-    case, rest = carried.case if carried.residual else Case.NORMALIZED, prompt[seen:]
+        return None
     if starts_at(ids, last.completion, seen):
         found: Match | None = Match(len(last.completion), len(last.completion))
     else:
-        found = normalize_boundary(rest, last.completion, boundary_ids)
-    if found is None and decode is not None:
-        case, found = Case.RETOKENIZED, match_last_text(rest, last.completion, decode, boundary_ids)
+        found = normalize_boundary(prompt[seen:], last.completion, boundary_ids)
+    case = carried.case if carried.residual else Case.NORMALIZED
+    return _edited(index, case, prompt, segment.num_held, _after(carried, seen, found))
+
+
+def _retokenized(
+    turns: Sequence[Turn], index: int, segment: _Segment, boundary_ids: frozenset[int], decode: Decode
+) -> _Join | None:
+    """The prompt goes on from what the segment says, through other ids: of the last completion, or of any."""
+    carried, prompt = segment.last, turns[index].prompt
+    last = turns[carried.turn]
+    seen = len(last.prompt)
+    if starts_at(prompt.tobytes(), last.prompt, 0):
+        found = _after(carried, seen, match_last_text(prompt[seen:], last.completion, decode, boundary_ids))
+    else:
+        joined = [(turns[join.boundary.turn], join.start) for join in segment.joins]
+        messages = [(turn.prompt[start:], turn.completion) for turn, start in joined]
+        found = match_history(prompt, messages, decode, boundary_ids)
+    return _edited(index, Case.RETOKENIZED, prompt, segment.num_held, found)
+
+
+def _after(carried: Boundary, seen: int, found: Match | None) -> Match | None:
+    """A match behind the `seen` tokens of the last prompt, as a match of the whole prompt."""
     if found is None:
         return None
-    before = carried.kept + carried.inserted  # tokens that the stream and the last prompt share
-    return _edited(index, case, prompt, held, Match(seen + found.end, before + found.matched))
+    return Match(seen + found.end, carried.kept + carried.inserted + found.matched)
 
 
 def _edited(index: int, case: Case, prompt: IntArray, held: int, match: Match | None) -> _Join | None:
@@ -178,10 +234,10 @@ def _edited(index: int, case: Case, prompt: IntArray, held: int, match: Match | 
     return _Join(match.end, Boundary(index, case, match.matched, len(prompt) - match.end, dropped, residual))
 
 
-def _closes(turns: Sequence[Turn], index: int, join: _Join) -> bool:
+def _closes(turns: Sequence[Turn], segment: _Segment, join: _Join) -> bool:
     """False where a row cannot be had: the last sampled token, missing before the new context, was never fed."""
-    turn = turns[index]
-    return turn.routing is None or index == 0 or bool(turn.prompt[join.start - 1] == turns[index - 1].completion[-1])
+    turn, last = turns[join.boundary.turn], turns[segment.last.turn]
+    return turn.routing is None or bool(turn.prompt[join.start - 1] == last.completion[-1])
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -190,8 +246,8 @@ def _closes(turns: Sequence[Turn], index: int, join: _Join) -> bool:
 
 def _build(rollout: RolloutId, segment: int, turns: Sequence[Turn], joins: Sequence[_Join]) -> Trajectory:
     """The trajectory of one segment, column by column."""
-    first = joins[0].boundary.turn
-    used = turns[first : first + len(joins)]
+    owners = [join.boundary.turn for join in joins]
+    used = [turns[owner] for owner in owners]
     context = np.array([len(turn.prompt) - join.start for turn, join in zip(used, joins, strict=True)])  # [turns]
     sampled = np.array([len(turn.completion) for turn in used])  # [turns]
     runs = np.stack([context, sampled], axis=1).ravel()  # context, completion, context, completion, …
@@ -207,9 +263,9 @@ def _build(rollout: RolloutId, segment: int, turns: Sequence[Turn], joins: Seque
         tokens=_tokens(used, joins),
         mask=mask,
         logprobs=logprobs,
-        turn=np.repeat(np.arange(first, first + len(joins), dtype=np.int32), brought),
+        turn=np.repeat(np.array(owners, dtype=np.int32), brought),
         version=version,
-        routing=_routing(turns, first, brought),
+        routing=_routing(turns, owners, brought),
         boundaries=tuple([join.boundary for join in joins]),
     )
 
@@ -222,17 +278,18 @@ def _tokens(used: Sequence[Turn], joins: Sequence[_Join]) -> IntArray:
     return np.concatenate([piece for pair in pieces for piece in pair])
 
 
-def _routing(turns: Sequence[Turn], first: int, brought: npt.NDArray[np.int64]) -> RoutingArray | None:
-    """[T−1, L, K] rows of a segment that starts at turn `first`; `brought` [turns] tokens of each of its turns."""
+def _routing(turns: Sequence[Turn], owners: Sequence[int], brought: npt.NDArray[np.int64]) -> RoutingArray | None:
+    """[T−1, L, K] rows of a segment of the turns `owners`, each of which `brought` [turns] tokens."""
+    first = owners[0]
     if turns[first].routing is None:
         return None
     rows = _rows_before(turns, first)
     rows.append(_capture(turns[first]))
-    for index, num_rows in enumerate(brought[1:].tolist(), start=first + 1):
-        capture = _capture(turns[index])
+    for owner, num_rows in zip(owners[1:], brought[1:].tolist(), strict=True):
+        capture = _capture(turns[owner])
         if len(capture) < num_rows:
             missing = num_rows - len(capture)
-            raise RoutingError(f"turn {index}: the capture starts {missing} rows late, at {turns[index].routing_start}")
+            raise RoutingError(f"turn {owner}: the capture starts {missing} rows late, at {turns[owner].routing_start}")
         rows.append(capture[len(capture) - num_rows :])
     joined: RoutingArray = np.concatenate(rows)  # type: ignore[assignment]
     return joined
@@ -246,10 +303,11 @@ def _rows_before(turns: Sequence[Turn], index: int) -> list[RoutingArray]:
     needed, version = turns[index].routing_start, turns[index].versions[0]
     prefix, rows = turns[index].prompt.tobytes(), []
     for earlier in reversed(turns[:index]):
-        fed = np.concatenate([earlier.prompt, earlier.completion[:-1]])[:needed]
-        if earlier.routing_start >= needed or len(fed) < needed or not prefix.startswith(fed.tobytes()):
+        num_fed = len(earlier.prompt) + len(earlier.completion) - 1
+        if not earlier.routing_start < needed <= num_fed or (earlier.versions != version).any():
             continue
-        if (earlier.versions == version).all():
+        fed = np.concatenate([earlier.prompt, earlier.completion[:-1]])[:needed]
+        if prefix.startswith(fed.tobytes()):
             rows.append(_capture(earlier)[: needed - earlier.routing_start])
             needed = earlier.routing_start
     if needed:

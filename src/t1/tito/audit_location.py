@@ -1,16 +1,20 @@
 """Where a completion is found again inside the next prompt: the auditor's own search.
 
-Boundary: looks anywhere in the prompt and knows nothing of how a turn was joined, so that it can contradict it.
+Boundary: it looks anywhere in the prompt and not where a turn was joined, so that it can contradict it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from itertools import pairwise
 
 import numpy as np
 
-from t1.types import IntArray
+from t1.tito.audit_record import Layout
+from t1.tito.audit_rules import Findings
+from t1.types import Boundary, Case, IntArray, Rollout
 
 Decode = Callable[[IntArray], str]
 _ID_BYTES = np.dtype(np.int32).itemsize
@@ -26,6 +30,39 @@ class Place(StrEnum):
     GONE = "gone"
     UNVERIFIED = "unverified"
     """Not there exactly, and without `decode`, or without any text, nobody can say more."""
+
+
+def check_locations(
+    rollout: Rollout, layouts: Sequence[Layout], decode: Decode | None, findings: Findings
+) -> Iterator[Place]:
+    """Where each completion stands in the next prompt of its stream. Gone from there is an error.
+
+    After the last turn of a stream the next prompt is that of the turn which opens a stream next, if any does.
+    """
+    openings = [layout.turns[0] for layout in layouts]
+    for layout in layouts:
+        for (turn, _), (following, boundary) in pairwise(zip(layout.turns, layout.trajectory.boundaries, strict=True)):
+            yield _place_in_stream(rollout, turn, following, boundary, decode, findings)
+        later = bisect_right(openings, layout.turns[-1])
+        if later < len(openings):
+            last, opening = rollout.turns[layout.turns[-1]], rollout.turns[openings[later]]
+            yield locate(last.completion, opening.prompt, decode)
+
+
+def _place_in_stream(
+    rollout: Rollout, turn: int, following: int, boundary: Boundary, decode: Decode | None, findings: Findings
+) -> Place:
+    """Where the completion of `turn` stands in the prompt of the turn `following`, which `boundary` joined to it."""
+    if not boundary.residual:
+        return Place.EXACT  # the prompt was found to be the stream
+    completion = rollout.turns[turn].completion
+    may_lack = boundary.residual if boundary.case is Case.NORMALIZED else 0
+    place = locate(completion, rollout.turns[following].prompt, decode, may_lack=may_lack)
+    lost = place is Place.GONE or (place is Place.UNVERIFIED and boundary.case is Case.NORMALIZED)
+    if lost and len(completion) > may_lack:
+        message = "the stream goes on, but the next prompt lacks the completion"
+        findings.report("completion-lost", f"turn {turn}", message)
+    return place
 
 
 def locate(completion: IntArray, prompt: IntArray, decode: Decode | None, *, may_lack: int = 0) -> Place:

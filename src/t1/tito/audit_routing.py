@@ -1,6 +1,5 @@
 """The auditor's view of routing: does every row stem from the capture that first fed its token?
 
-Rules: `routing-missing`, `routing-gap`, `routing-row`, `routing-duplicate`, `routing-zero`, `routing-range`.
 Boundary: compares rows of raw captures with rows of a trajectory, and shares no code with what joined them.
 """
 
@@ -11,7 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from t1.types import RoutingArray, Trajectory, Turn
+from t1.types import BoolArray, IntArray, RoutingArray, Trajectory, Turn
+
+MIN_REPEATS = 8
+"""Shorter runs of one repeated row happen in real models."""
+MAX_CHANCE = 1e-9
+"""A run is reported when its probability is below this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,11 @@ def check_rows(
         return RowsReport(lost)
     if not all(captured):
         return RowsReport((("routing-missing", "the trajectory has rows, but not every turn has a capture"),))
-    errors = [*_check_origin(turns, rows, owners, starts), *_check_experts(rows, num_experts)]
+    errors = [
+        *_check_origin(turns, rows, owners, starts),
+        *_check_experts(rows, num_experts),
+        *_check_repeats(rows, trajectory.tokens[:-1]),
+    ]
     return RowsReport(tuple(errors), len(rows), _disagreements(turns, rows, owners, starts))
 
 
@@ -101,6 +109,35 @@ def _check_experts(rows: RoutingArray, num_experts: int | None) -> list[tuple[st
     if num_experts is not None and len(rows) and rows.max() >= num_experts:
         errors.append(("routing-range", f"expert {rows.max()} of {num_experts}"))
     return errors
+
+
+def _check_repeats(rows: RoutingArray, tokens: IntArray) -> list[tuple[str, str]]:
+    """One row repeated under different `tokens` [T−1], by far more than chance has it: padding (case R4).
+
+    With p the rate at which neighbouring rows of different tokens are equal outside the run (two more are assumed), a
+    run of r has the probability T · pʳ. A router that sends most tokens one way has a high p and is not accused.
+    """
+    same = rows[1:, 0, 0] == rows[:-1, 0, 0]  # [T−2] one expert first: most rows differ there
+    if _longest_run(same)[1] < MIN_REPEATS:
+        return []
+    flat = rows.reshape(len(rows), -1)
+    same = (flat[1:] == flat[:-1]).all(axis=1)
+    begin, length = _longest_run(same)
+    differ = tokens[1:] != tokens[:-1]
+    repeats = int(np.count_nonzero(differ[begin : begin + length]))
+    differ[begin : begin + length] = False
+    rate = (np.count_nonzero(same & differ) + 2) / (np.count_nonzero(differ) + 4)
+    if repeats < MIN_REPEATS or len(rows) * rate**repeats > MAX_CHANCE:
+        return []
+    return [("routing-repeat", f"rows {begin} to {begin + length} are one row under {repeats + 1} different tokens")]
+
+
+def _longest_run(flags: BoolArray) -> tuple[int, int]:
+    """(begin, length) of the longest stretch of True."""
+    breaks = np.concatenate([[-1], np.flatnonzero(~flags), [len(flags)]])
+    lengths = np.diff(breaks) - 1
+    longest = int(lengths.argmax())
+    return int(breaks[longest]) + 1, int(lengths[longest])
 
 
 def _has_duplicates(rows: RoutingArray) -> bool:
