@@ -23,7 +23,7 @@ class Experience:
     rollouts: tuple[Rollout, ...]
     """Kept rollouts."""
     trajectories: tuple[tuple[Trajectory, ...], ...]
-    """Segments of each kept rollout, in time order."""
+    """Segments of each kept rollout, in the order of their first turns."""
     rewards: tuple[float, ...]
     findings: tuple[Finding, ...] = ()
     dropped: dict[str, int] = field(default_factory=dict)
@@ -73,7 +73,14 @@ def prepare(
             findings.append(Finding("routing-join", Severity.ERROR, rollout.id, "rollout", str(error)))
             dropped["assemble:RoutingError"] += 1
             continue
-        report = audit(rollout, segments, vocab_size=vocab_size, num_experts=num_experts, decode=decode)
+        report = audit(
+            rollout,
+            segments,
+            vocab_size=vocab_size,
+            num_experts=num_experts,
+            decode=decode,
+            boundary_ids=boundary_ids,
+        )
         findings += report.findings
         counters.update(report.counters)
         if errors := {f.rule for f in report.findings if f.severity is Severity.ERROR}:
