@@ -1,93 +1,111 @@
-"""What verifiers write, parsed at the border: CTRF reports and reward files.
+"""Which of a verifier's files count, and what they say together.
 
-Boundary: bytes in, assertions or a number out. A report that does not parse is a ValueError here; what that means for
-the verdict is decided in `verifier.py`.
+Per-assertion reports, first format that is there and readable: CTRF, pytest's JSON, JUnit, TAP; several files of it are
+merged. Then reward.txt, then reward.json. Boundary: reads the verifier's place through a Sandbox that runs nothing any
+more; judging the outcome is the verifier's part.
 """
 
 from __future__ import annotations
 
-import json
-import math
-from collections import Counter
-from collections.abc import Iterable
-from typing import Literal
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from t1.errors import SandboxError, SandboxVanished
+from t1.protocols import Sandbox
+from t1.types import AssertionResult
+from t1.verification.formats.assertions import MAX_ASSERTIONS, distinct
+from t1.verification.formats.ctrf import parse_ctrf
+from t1.verification.formats.junit import parse_junit
+from t1.verification.formats.pytest_json import parse_pytest_json
+from t1.verification.formats.reward_file import parse_reward
+from t1.verification.formats.tap import parse_tap
 
-from t1.types import AssertionResult, AssertionStatus
+__all__ = ["LOGS", "Assertions", "parse_ctrf", "parse_reward", "read_assertions", "read_reward"]
 
-MAX_MESSAGE = 2000
+LOGS = "/logs/verifier"
+MAX_REPORT_BYTES = 8 << 20
+MAX_REWARD_BYTES = 64 << 10
+MAX_FILES = 100
 
 
-class _Test(BaseModel):
-    """One entry of CTRF's `results.tests`; other writers' extra keys are welcome."""
-
-    model_config = ConfigDict(extra="allow")
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A kind of per-assertion report."""
 
     name: str
-    status: Literal["passed", "failed", "skipped", "pending", "other"]
-    message: str | None = None
-    rawStatus: str | None = None  # noqa: N815 (CTRF's spelling)
+    files: re.Pattern[str]
+    usual: str
+    """The name that is tried where the directory cannot be listed."""
+    parse: Callable[[bytes], tuple[AssertionResult, ...]]
 
 
-class _Results(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-    tests: list[_Test]
-
-
-class _Report(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-    results: _Results
+FORMATS = (
+    Format("CTRF", re.compile(r"ctrf.*\.json|.*[._-]ctrf\.json"), "ctrf.json", parse_ctrf),
+    Format("pytest JSON", re.compile(r"\.?(pytest|report).*\.json"), "report.json", parse_pytest_json),
+    Format("JUnit", re.compile(r".*\.xml"), "junit.xml", parse_junit),
+    Format("TAP", re.compile(r".*\.tap"), "results.tap", parse_tap),
+)
+"""In order of precedence."""
 
 
-def parse_ctrf(report: bytes) -> tuple[AssertionResult, ...]:
-    """The assertions of a CTRF report, duplicates kept apart by a number. ValueError says what is wrong with it."""
-    try:
-        tests = _Report.model_validate_json(report).results.tests
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{where}: {first['msg']}" if where else str(first["msg"])) from error
-    if not tests:
-        raise ValueError("results.tests: lists no test")
+@dataclass(frozen=True, slots=True)
+class Assertions:
+    """What the reports say: results, or why there are none."""
+
+    results: tuple[AssertionResult, ...] | None
+    error: str = ""
+
+
+async def read_assertions(sandbox: Sandbox, names: Sequence[str] | None) -> Assertions:
+    """The assertions of the first readable format among the files `names` of the verifier's place (None = unknown)."""
+    complaints = []
+    for kind in FORMATS:
+        files = [kind.usual] if names is None else sorted(name for name in names if kind.files.fullmatch(name))
+        try:
+            results = await _merged(sandbox, kind, files)
+        except ValueError as error:
+            complaints.append(str(error))
+            continue
+        if results is not None:
+            return Assertions(results)
+    return Assertions(None, "; ".join(complaints) or "the verifier wrote no ctrf.json")
+
+
+async def _merged(sandbox: Sandbox, kind: Format, files: Sequence[str]) -> tuple[AssertionResult, ...] | None:
+    """All files of one format as one report; None where there is none. ValueError names the file that is unreadable."""
+    if len(files) > MAX_FILES:
+        raise ValueError(f"{len(files)} {kind.name} reports, more than {MAX_FILES}")
+    read = []
+    for file in files:
+        try:
+            report = await sandbox.read(f"{LOGS}/{file}", max_bytes=MAX_REPORT_BYTES)
+            if report is not None:
+                read.append((file, kind.parse(report)))
+        except SandboxVanished:
+            raise
+        except (SandboxError, ValueError) as error:
+            raise ValueError(f"{file}: {error}") from error
+    if len(read) < 2:
+        return read[0][1] if read else None
+    if sum(len(results) for _, results in read) > MAX_ASSERTIONS:
+        raise ValueError(f"more than {MAX_ASSERTIONS} tests in {len(read)} {kind.name} reports")
+    merged = [(f"{file}: {result.name}", result) for file, results in read for result in results]
+    names = distinct(name for name, _ in merged)
     return tuple(
-        AssertionResult(name, _status(test), (test.message or "")[:MAX_MESSAGE])
-        for name, test in zip(_distinct(test.name for test in tests), tests, strict=True)
+        AssertionResult(name, result.status, result.message) for name, (_, result) in zip(names, merged, strict=True)
     )
 
 
-def _status(test: _Test) -> AssertionStatus:
-    """CTRF's status, folded: only passed is passed."""
-    if test.status == "passed":
-        return AssertionStatus.PASSED
-    if test.status == "failed":
-        return AssertionStatus.ERROR if (test.rawStatus or "").lower() == "error" else AssertionStatus.FAILED
-    return AssertionStatus.SKIPPED
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    """Names, with ` #2`, ` #3` … behind those that came before."""
-    seen: Counter[str] = Counter()
-    distinct = []
-    for name in names:
-        seen[name] += 1
-        distinct.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
-    return distinct
-
-
-def parse_reward(text: bytes, *, is_json: bool) -> float:
-    """The number in reward.txt or reward.json (a number, or `{"reward": number}`), finite and within [0, 1]."""
-    try:
-        decoded = text.decode("utf-8")
-        value = json.loads(decoded) if is_json else float(decoded)
-    except ValueError as error:
-        raise ValueError(f"not a number: {text[:80]!r}") from error
-    if isinstance(value, dict):
-        value = value.get("reward")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"expected a number or an object with `reward`, got {text[:80]!r}")
-    if not (math.isfinite(value) and 0 <= value <= 1):
-        raise ValueError(f"expected a number within [0, 1], got {value}")
-    return float(value)
+async def read_reward(sandbox: Sandbox) -> float | None:
+    """The number in reward.txt, else in reward.json; None where there is neither. ValueError names the file."""
+    for name in ("reward.txt", "reward.json"):
+        try:
+            text = await sandbox.read(f"{LOGS}/{name}", max_bytes=MAX_REWARD_BYTES)
+            if text is not None:
+                return parse_reward(text, is_json=name.endswith(".json"))
+        except SandboxVanished:
+            raise
+        except (SandboxError, ValueError) as error:
+            raise ValueError(f"{name}: {error}") from error
+    return None
