@@ -13,11 +13,11 @@ from t1.gateway.config import GatewayConfig
 from t1.gateway.conversation import Message, Role, Tool, ToolCall
 from t1.gateway.sessions import Gateway
 from t1.testing.chat_clients import RENDERER, ChatClient, user
-from t1.testing.samplers import RoutingShape, ScriptedSampler
+from t1.testing.samplers import RoutingShape, ScriptedSampler, made_up_routing
 from t1.tito import assemble, audit
 from t1.types import Outcome, RewardSource, Rollout, RolloutId, StopReason
 
-ID = RolloutId("task", 0, 0)
+ID, SHAPE = RolloutId("task", 0, 0), RoutingShape()
 TOOL = Tool("run", "runs a command")
 text = st.text(st.sampled_from("ab \n\r\t\x00é漢🙂\u0301\ud800"), max_size=6)
 arguments = st.sampled_from(['{"a": 1, "b": [2.0]}', '{"a":"x"}', "", "no json", "{}"])
@@ -64,7 +64,7 @@ class World:
         def played(prompt):
             return RENDERER.completion(left.pop() if left else Message(Role.ASSISTANT, "z")).tolist()
 
-        self.sampler = ScriptedSampler(played, max_context=1 << 16, routing=RoutingShape())
+        self.sampler = ScriptedSampler(played, max_context=1 << 16, routing=SHAPE)
         self.gateway = Gateway(self.sampler, RENDERER, GatewayConfig(max_lanes=2))
         self.clients = [ChatClient(self.gateway, self.gateway.open("session").session)]
 
@@ -138,18 +138,24 @@ async def played(script, what):
 def test_every_sampled_token_is_trained_once_or_is_an_orphans(script, what):
     recorded, sampler = asyncio.run(played(script, what))
     turns = recorded.turns
+    asked = Counter(call.prompt.tobytes() for call in sampler.asked)
+    assert asked == Counter(turn.prompt.tobytes() for turn in [*turns, *(one.turn for one in recorded.orphans)])
+    if not turns:
+        return
     trajectories = assemble(ID, turns, boundary_ids=RENDERER.boundary_ids, decode=RENDERER.decode)
     rollout = Rollout(ID, "", turns, Outcome(StopReason.TURN_LIMIT, None, 0.0, RewardSource.BINARY))
     report = audit(rollout, trajectories, vocab_size=None, num_experts=8, decode=RENDERER.decode)
     assert not report.findings
     assert report.counters["loss_region_drift"] == 0 and report.counters["residual"] == 0
-
-    asked = Counter(call.prompt.tobytes() for call in sampler.asked)
-    assert asked == Counter(turn.prompt.tobytes() for turn in [*turns, *(one.turn for one in recorded.orphans)])
-    for column, source in (("tokens", "completion"), ("logprobs", "logprobs"), ("version", "versions")):
-        trained = [getattr(one, column)[one.mask] for one in trajectories]
-        expected = [getattr(turn, source) for turn in turns]
-        np.testing.assert_array_equal(np.concatenate([[], *trained]), np.concatenate([[], *expected]))
+    assert sum(one.num_actions for one in trajectories) == sum(len(turn.completion) for turn in turns)
+    for number, turn in enumerate(turns):
+        parts = [(one, one.mask & (one.turn == number)) for one in trajectories]
+        for column, sampled in (("tokens", turn.completion), ("logprobs", turn.logprobs), ("version", turn.versions)):
+            trained = [getattr(one, column)[mask] for one, mask in parts]
+            np.testing.assert_array_equal(np.concatenate(trained), sampled)
+        own = made_up_routing(np.concatenate([turn.prompt, turn.completion]), SHAPE)[len(turn.prompt) : -1]
+        rows = [one.routing[mask[:-1]] for one, mask in parts]
+        assert np.concatenate(rows)[: len(own)].tobytes() == own.tobytes()
 
 
 FORGIVEN = ["whitespace", "newlines", "strip", "forget reasoning", "arguments", "call ids"]

@@ -334,8 +334,8 @@ class Session:
             parent=prompt.parent,
             added=prompt.added,
             completion=sample.completion.copy(),
-            logprobs=sample.logprobs,
-            versions=sample.versions,
+            logprobs=sample.logprobs.copy(),  # a view of more would keep all of it
+            versions=sample.versions.copy(),
             finish=sample.finish,
             routing=routing,
             routing_start=start,
@@ -403,10 +403,10 @@ def _check_messages(messages: tuple[Message, ...]) -> None:
     if messages[-1].role is Role.ASSISTANT:
         message = "the last message is the assistant's: a reply cannot be begun for it here; end with another role"
         raise GatewayError(400, "invalid_request_error", message, "messages")
-    called = False
     for index, one in enumerate(messages):
-        called = called or bool(one.tool_calls)
-        if one.role is Role.TOOL and not called:
+        if one.tool_calls:
+            break  # there is something to answer from here on
+        if one.role is Role.TOOL:
             message = f"message {index}: a tool's result, but no call came before it"
             raise GatewayError(400, "invalid_request_error", message, f"messages[{index}]")
 

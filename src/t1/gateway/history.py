@@ -116,35 +116,32 @@ class History:
         self._replies: dict[int, Node] = {}
         """By number of the exchange."""
 
-    def match(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> Match:
+    def match(self, messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> Match:
         """Follow a conversation as far as it is known. Changes nothing."""
         root = self._root(tools)
-        start, tip, begin = root, None, 0
-        node: Node | None = root
-        chain, respelled, changes = root.chain, [], []
-        for index, message, answers in _numbered(messages):
-            known = node.known(message) if node is not None else None
-            if known is None:
-                key = message_key(message, answers)
-                known = node.alike(message, key) if node is not None else None
-                if known is None:
-                    chain, node = link(chain, message, key), None
-                    continue
-                assert node is not None
-                respelled.append((node, message, known))
-                changes += [
-                    (kind, f"message {index}: {detail}") for kind, detail in differences(known.message, message)
-                ]
-            node, chain = known, known.chain
-            if node.exchange is not None:
-                start, tip, begin = node, node.exchange, index + 1
-        new = tuple(messages[begin:])
+        at, node, start, begin = _stride(root, messages)
+        known: Node | None = node
+        chain, respelled, changes = node.chain, [], []
+        for offset, message, answers in _numbered(messages[at:], _latest_assistant(messages[:at])):
+            key, parent = message_key(message, answers), known
+            known = None if parent is None else parent.known(message) or parent.alike(message, key)
+            if parent is None or known is None:
+                chain = link(chain, message, key)
+                continue
+            if parent.known(message) is None:
+                respelled.append((parent, message, known))
+                named = differences(known.message, message)
+                changes += [(kind, f"message {at + offset}: {detail}") for kind, detail in named]
+            chain = known.chain
+            if known.exchange is not None:
+                start, begin = known, at + offset + 1
+        tip, new = start.exchange, messages[begin:]
         if tip is not None:
             new = _answering(new, messages[begin - 1], start.message)
             changes += _departure(start, tip, new, begin)
         else:
             changes += self._fresh(messages, root)
-        return Match(tuple(messages), tip, new, chain, tools, tuple(respelled), tuple(changes))
+        return Match(messages, tip, new, chain, tools, tuple(respelled), tuple(changes))
 
     def respell(self, parent: Node, spelling: Message, child: Node) -> None:
         """Know a message in a spelling that was forgiven, from now on."""
@@ -168,7 +165,7 @@ class History:
         key = tools_key(tools)
         return self._roots.get(key) or Node(key)
 
-    def _fresh(self, messages: Sequence[Message], root: Node) -> list[tuple[ChangeKind, str]]:
+    def _fresh(self, messages: tuple[Message, ...], root: Node) -> list[tuple[ChangeKind, str]]:
         """Why nothing of a conversation was recorded, where something else was."""
         if not self._roots:
             return []
@@ -178,7 +175,7 @@ class History:
             child = other.known(messages[0]) or other.alike(messages[0], message_key(messages[0]))
             if child is not None:
                 return [(ChangeKind.TOOLS, "the same beginning was recorded with other tools")]
-        if root.children and _continues(root, tuple(messages)):
+        if root.children and _continues(root, messages):
             return []  # the same opening call again
         return [(ChangeKind.FRESH, f"{len(messages)} messages that nothing recorded begins")]
 
@@ -216,6 +213,26 @@ def _continues(node: Node, messages: Sequence[Message]) -> bool:
             return False
         at = at.known(message) or at.alike(message, message_key(message, answers))
     return at is not None and bool(at.children)
+
+
+def _stride(root: Node, messages: Sequence[Message]) -> tuple[int, Node, Node, int]:
+    """As far as the very spelling is known: (messages passed, the node there, the last reply's node, messages to it).
+
+    This is where nearly all of a long conversation goes by: a look-up a message, and nothing else.
+    """
+    node, start, begin = root, root, 0
+    for at, message in enumerate(messages):
+        child = None if node.spellings is None else node.spellings.get(message)
+        if child is None:
+            return at, node, start, begin
+        node = child
+        if child.exchange is not None:
+            start, begin = child, at + 1
+    return len(messages), node, start, begin
+
+
+def _latest_assistant(messages: Sequence[Message]) -> Message | None:
+    return next((message for message in reversed(messages) if message.role is Role.ASSISTANT), None)
 
 
 def _numbered(messages: Sequence[Message], before: Message | None = None) -> Iterator[tuple[int, Message, int]]:
