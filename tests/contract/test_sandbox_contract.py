@@ -164,3 +164,27 @@ async def test_closing_the_provider_closes_its_sandboxes(provider: SandboxProvid
     await provider.close()
     with pytest.raises(SandboxVanished):
         await opened.run("true", timeout_s=10)
+
+
+@pytest.mark.parametrize("kind", [*map(str, WAYS), pytest.param("containers", marks=pytest.mark.containers)])
+async def test_a_snapshot_begins_any_number_of_sandboxes(kind: str, task: Task) -> None:
+    """Where the backend can: files come back, processes and variables do not, and each goes its own way."""
+    provider = make_provider(kind)
+    assert isinstance(provider, NamespaceProvider | ContainerProvider)
+    try:
+        sandbox = await provider.open(task)
+        await sandbox.run(
+            "echo one > /app/f; mkdir /app/d; ln -s /nowhere /app/link; cd /app/d; x=5; sleep 60 &", timeout_s=10
+        )
+        snapshot = await provider.snapshot(sandbox)  # type: ignore[arg-type]
+        await sandbox.run("echo two > /app/f", timeout_s=10)
+        first, second = await provider.restore(task, snapshot), await provider.restore(task, snapshot)
+        assert await output(first, "pwd; cat /app/f; readlink /app/link; echo [$x]") == "/app/d\none\n/nowhere\n[]\n"
+        assert await output(second, "cat /app/f; echo three > /app/f") == "one\n"
+        await provider.discard(snapshot)
+        pristine = await provider.open_pristine(task, await first.stop())
+        assert await output(pristine, "cat /app/f") == "one\n"
+        with pytest.raises(SandboxError):
+            await provider.restore(task, snapshot)
+    finally:
+        await provider.close()

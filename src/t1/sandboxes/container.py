@@ -40,6 +40,7 @@ class ContainerSandbox:
         directory: Path,
         mounted: Mapping[str, Path],
         *,
+        changed: Sequence[str],
         reach: Mapping[int, Address],
         open_timeout_s: float,
         closed: Callable[[ContainerSandbox], None],
@@ -50,6 +51,7 @@ class ContainerSandbox:
         self._engine = engine
         self._creation = creation
         self._mounted = mounted
+        self._changed = changed
         self._addresses = reach
         self._reach: Reach | None = None
         self._open_timeout_s = open_timeout_s
@@ -168,6 +170,12 @@ class ContainerSandbox:
                 self._changes = await self._export()
         return self._changes
 
+    async def changed(self) -> list[str]:
+        """The top-level directories that differ from the task's image, of those that may be carried."""
+        diff = await self._engine.must("diff", self.id, timeout_s=COPY_S)
+        found = changed_places(diff.output.decode("utf-8", "replace"))
+        return sorted({*found, *self._changed})
+
     async def _export(self) -> FileChanges:
         await self._kill()
         root = self.directory / "changes"
@@ -177,7 +185,7 @@ class ContainerSandbox:
         if self._shell is not None:
             diff = (await self._engine.must("diff", self.id, timeout_s=COPY_S)).output.decode("utf-8", "replace")
             uncarried = changed_outside(diff)
-            for place in changed_places(diff):
+            for place in sorted({*changed_places(diff), *self._changed}):
                 words = self._engine.words("cp", f"{self.id}:{place}", "-")
                 if await asyncio.to_thread(_copy_tree, words, root / place[1:]):
                     places[place] = place[1:]

@@ -9,23 +9,26 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from t1.errors import SandboxError
-from t1.sandboxes.container import ContainerSandbox
-from t1.sandboxes.engine import ContainerEngine, find_engine
+from t1.sandboxes.container import COPY_S, ContainerSandbox
+from t1.sandboxes.engine import CALL_S, ContainerEngine, find_engine
 from t1.sandboxes.images import BuiltImage, ImageCache
 from t1.sandboxes.leases import default_root, lease, remove, sweep
 from t1.sandboxes.owners import EXPIRES, LABEL, OWNER, Owner, sweep_containers
 from t1.sandboxes.piped import LOOP
 from t1.sandboxes.proxy import PORT, AllowLists, variables
 from t1.sandboxes.reach import Address
+from t1.sandboxes.snapshots import Snapshot
 from t1.types import FileChanges, Healthcheck, Task
 
 LOGS = "/logs"
 DROPPED = ("AUDIT_WRITE", "MKNOD", "NET_RAW", "SETPCAP", "SYS_CHROOT")
 """Of the capabilities that engines leave to a container's root, those that no task needs."""
+SNAPSHOTS = "localhost/t1/snapshot"
 LEASE_S = 24 * 3600.0
 
 
@@ -66,6 +69,8 @@ class ContainerProvider:
         self._preparing = asyncio.Lock()
         self._home: Path | None = None
         self._open: set[ContainerSandbox] = set()
+        self._snapshots: set[str] = set()
+        self._held: set[str] = set()
 
     async def open(self, task: Task) -> ContainerSandbox:
         """See `protocols.SandboxProvider.open`. Raises TaskError where the image does not build."""
@@ -88,9 +93,35 @@ class ContainerProvider:
         carried = {place: changes.root / subtree for place, subtree in changes.places.items()}
         return await self._start(task, image, carried, tests=task.verifier.path)
 
+    async def snapshot(self, sandbox: ContainerSandbox) -> Snapshot:
+        """Keep the files of a sandbox as they are now, as an image."""
+        name = f"{SNAPSHOTS}:{sandbox.id}-{next(self._numbers)}"
+        directory = (await sandbox.run("pwd", timeout_s=CALL_S)).output.rstrip("\n")
+        await self._engine.must("commit", "--pause=true", sandbox.id, name, timeout_s=COPY_S)
+        self._snapshots.add(name)
+        return Snapshot(name, directory, tuple(await sandbox.changed()))
+
+    async def restore(self, task: Task, snapshot: Snapshot) -> ContainerSandbox:
+        """A new sandbox of the task that begins with the snapshot's files."""
+        if snapshot.name not in self._snapshots:
+            raise SandboxError(f"snapshot {snapshot.name} is not there any more")
+        image = replace(await self._images.image(task), name=snapshot.name, workdir=snapshot.directory)
+        user = task.environment.user
+        return await self._start(task, image, {}, user=user, changed=snapshot.places, reach=self._reach)
+
+    async def discard(self, snapshot: Snapshot) -> None:
+        """Forget a snapshot; the engine keeps it while sandboxes that began with it are open."""
+        self._snapshots.discard(snapshot.name)
+        if (await self._engine.call("rmi", snapshot.name)).code != 0:
+            self._held.add(snapshot.name)
+
     async def close(self) -> None:
-        """See `protocols.SandboxProvider.close`; images stay."""
+        """See `protocols.SandboxProvider.close`; the tasks' images stay."""
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._open)))
+        for name in self._snapshots | self._held:
+            await self._engine.call("rmi", "--force", name)
+        self._snapshots.clear()
+        self._held.clear()
         if self._allow_lists is not None:
             self._allow_lists.close()
         if self._home is not None:
@@ -115,6 +146,7 @@ class ContainerProvider:
         *,
         user: str | None = None,
         env: Mapping[str, str] | None = None,
+        changed: Sequence[str] = (),
         reach: Mapping[int, Address] | None = None,
         tests: Path | None = None,
     ) -> ContainerSandbox:
@@ -140,6 +172,7 @@ class ContainerProvider:
             creation,
             directory,
             mounted,
+            changed=changed,
             reach=reach or {},
             open_timeout_s=self._open_timeout_s,
             closed=self._open.discard,

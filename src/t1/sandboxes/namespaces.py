@@ -23,12 +23,13 @@ from t1.sandboxes.home import Home, check_passable
 from t1.sandboxes.leases import remove
 from t1.sandboxes.nursery import Confine, Nursery
 from t1.sandboxes.output import BoundedOutput
-from t1.sandboxes.places import make_places, read_file
+from t1.sandboxes.places import make_places, own_tree, read_file
 from t1.sandboxes.processes import command_lines
 from t1.sandboxes.proxy import PORT, AllowLists, variables
 from t1.sandboxes.quota import Quota
 from t1.sandboxes.reach import Address, Reach
 from t1.sandboxes.shell import Ending, ProcessLimits, Shell
+from t1.sandboxes.snapshots import Snapshot, copy_places
 from t1.types import CommandResult, FileChanges, Task
 
 VERIFIER_PLACE = "/logs"
@@ -159,6 +160,17 @@ class NamespaceSandbox:
         """See `protocols.Sandbox.read`: files in the writable places; links are resolved inside the sandbox only."""
         return read_file(self._places, path, max_bytes)
 
+    async def copy_to(self, target: Path) -> str:
+        """Copy the files between two commands; the directory where the shell stands.
+
+        Background processes are killed first: one could swap a directory for a link while the host walks the tree.
+        """
+        async with self._busy:
+            await (await self._live_shell())[0].quiet()
+            kept = {place: path for place, path in self._places.items() if place not in self._uncarried}
+            await asyncio.to_thread(copy_places, kept, target)
+            return self._last_directory
+
     async def stop(self) -> FileChanges:
         """See `protocols.Sandbox.stop`. When this returns, every process of the sandbox is dead."""
         if not self._stopped and self.pid is not None:
@@ -269,6 +281,37 @@ class NamespaceProvider:
         fresh = Image(places=tuple(dict.fromkeys(p for p in (*image.places, VERIFIER_PLACE) if p not in carried)))
         places = {**make_places(directory, fresh, uid if home.owned else None), **carried}
         return await self._start(task, name, directory, places, image, uid, tests=home.tests(task))
+
+    async def snapshot(self, sandbox: NamespaceSandbox) -> Snapshot:
+        """Keep the files of a sandbox as they are now. Its background processes end."""
+        target = self._home.next()[1]
+        try:
+            return Snapshot(target.name, await sandbox.copy_to(target))
+        except BaseException:
+            await asyncio.to_thread(remove, target)
+            raise
+
+    async def restore(self, task: Task, snapshot: Snapshot) -> NamespaceSandbox:
+        """A new sandbox of the task that begins with the snapshot's files."""
+        home = self._home
+        image, (name, directory), uid = home.image(task), home.next(), home.uid()
+        kept = home.path / snapshot.name
+        tops = [path.name for path in kept.iterdir()] if kept.is_dir() else []
+        if not tops:
+            raise SandboxError(f"snapshot {snapshot.name} is not there any more")
+        fresh = Image(places=tuple(place for place in image.places if place[1:] not in tops))
+        places = make_places(directory, fresh, uid if home.owned else None)
+        await asyncio.to_thread(copy_places, {f"/{top}": kept / top for top in tops}, directory)
+        for top in tops:
+            places[f"/{top}"] = directory / top
+            if home.owned:
+                await asyncio.to_thread(own_tree, directory / top, uid)
+        image = replace(image, workdir=snapshot.directory)
+        return await self._start(task, name, directory, places, image, uid, reach=self._reach)
+
+    async def discard(self, snapshot: Snapshot) -> None:
+        """Forget a snapshot."""
+        await asyncio.to_thread(remove, self._home.path / snapshot.name)
 
     async def close(self) -> None:
         """See `protocols.SandboxProvider.close`; removes everything of this provider from the disk."""

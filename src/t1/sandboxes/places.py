@@ -57,7 +57,7 @@ def _begin(places: Mapping[str, Path], rootfs: Path, uid: int | None) -> None:
         if place not in ("/tmp", "/logs") and source.is_dir() and not source.is_symlink():
             shutil.copytree(source, path, symlinks=True, dirs_exist_ok=True)
             if uid is not None:
-                _own(path, uid)
+                own_tree(path, uid)
 
 
 def host_path(places: Mapping[str, Path], path: str) -> Path:
@@ -88,10 +88,10 @@ def _copy(copy: Copy, places: Mapping[str, Path], root: Path, uid: int | None) -
             made.append(target)
     if uid is not None:
         for path in made:
-            _own(path, uid)
+            own_tree(path, uid)
 
 
-def _own(path: Path, uid: int) -> None:
+def own_tree(path: Path, uid: int) -> None:
     """Give a tree to the sandbox's uid; links themselves, never their targets."""
     os.chown(path, uid, uid, follow_symlinks=False)
     if path.is_symlink() or not path.is_dir():

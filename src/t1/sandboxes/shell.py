@@ -26,7 +26,7 @@ from t1.errors import SandboxError, SandboxTimeout
 from t1.sandboxes.cgroups import Group
 from t1.sandboxes.nursery import Confine, Nursery
 from t1.sandboxes.output import BoundedOutput
-from t1.sandboxes.processes import kill_descendants, pid_namespace
+from t1.sandboxes.processes import descendants, kill_descendants, pid_namespace
 from t1.sandboxes.quota import Quota, Watch
 
 READ_BYTES = 1 << 16
@@ -304,6 +304,15 @@ class Shell:
     def kill_descendants(self, since_s: float = 0.0) -> None:
         """Kill what the shell started at `since_s` (seconds since boot) or later."""
         kill_descendants(self.init_pid, self._namespace, since_s)
+
+    async def quiet(self) -> None:
+        """Kill everything but the shell itself, and confirm. Raises SandboxTimeout."""
+        until = time.monotonic() + KILL_S
+        while any(True for _ in descendants(self.init_pid)):
+            self.kill_descendants()
+            if time.monotonic() > until:
+                raise SandboxTimeout(f"processes of a sandbox were not dead after {KILL_S:g} s")
+            await asyncio.sleep(0.002)
 
     def limit_files(self, max_bytes: int) -> bool:
         """How large a file may grow that the shell's later commands write; False where only a new shell can have it.

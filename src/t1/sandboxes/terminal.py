@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COMMAND_S = 30.0
 MAX_SCREEN_BYTES = 256 << 10
-MAX_NEW_BYTES = 1 << 20
+MAX_NEW_BYTES = 128 << 10
 """Of what was printed since the last look, the pseudo-terminal's end is drawn: a screen holds far less."""
 CHUNK_BYTES = 48 << 10
 """Of text that is typed by one command."""
@@ -180,6 +180,8 @@ class PseudoTerminal:
         size = int(await _run(self._sandbox, f"stat -c %s {printed}"))
         if size > self._seen:
             start = max(self._seen, size - MAX_NEW_BYTES)
+            if start > self._seen:
+                self._screen.reset()
             text = await _run(
                 self._sandbox,
                 f"tail -c +{start + 1} {printed} | head -c {size - start} | base64 -w 0",
