@@ -98,9 +98,20 @@ class FakeEngine:
     """What both servers have in common. `down` = nothing answers; `restart` = its first label again."""
 
     def __init__(
-        self, sampler: Sampler, *, model: ModelShape, faults: Faults | None = None, chunk: int = 4, step_s: float = 0.0
+        self,
+        sampler: Sampler,
+        *,
+        model: ModelShape,
+        faults: Faults | None = None,
+        chunk: int = 4,
+        step_s: float = 0.0,
+        read: Callable[[Path], Mapping[str, Any]] | None = None,
     ) -> None:
-        """Samples `chunk` tokens at a time, and can be aborted or paused in between; `step_s` = its wait for each."""
+        """Samples `chunk` tokens at a time, and can be aborted or paused in between; `step_s` = its wait for each.
+
+        `read`: how weights are read from a directory; None = as a transformers model.
+        """
+        self._read = read or read_weights
         self.sampler, self.model, self.faults = sampler, model, faults or Faults()
         self.label, self.down, self.paused = "default", False, False
         self.asked: list[Mapping[str, Any]] = []
@@ -265,7 +276,7 @@ class FakeEngine:
             return "out of memory"
         if not list(Path(path).glob("*.safetensors")):  # noqa: ASYNC240 — a test's own disk
             return f"{path}: no *.safetensors"
-        await self.sampler.publish(read_weights(Path(path)), self.sampler.version + 1)
+        await self.sampler.publish(self._read(Path(path)), self.sampler.version + 1)
         self._spoiled = self.faults.bad_reload
         return ""
 
