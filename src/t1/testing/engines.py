@@ -122,8 +122,9 @@ class FakeEngine:
         self._aborts: dict[str, asyncio.Event] = {}
         self._going = asyncio.Event()
         self._going.set()
-        self._cache: dict[tuple[str, bytes], str] = {}
-        """(salt, tokens of whole blocks) → label of the weights that computed them."""
+        self._cache: dict[tuple[str, bytes], int] = {}
+        """(salt, tokens of whole blocks) → which load of weights computed them."""
+        self._loads = 0
         self._spoiled = False
         self.app = Starlette(routes=self.routes())
 
@@ -216,17 +217,17 @@ class FakeEngine:
         salt = "" if self.faults.keeps_cache else wanted.salt
         cached, stale = 0, False
         for stop in range(BLOCK, len(wanted.prompt), BLOCK):
-            label = self._cache.get((salt, wanted.prompt[:stop].tobytes()))
-            if label is None:
+            load = self._cache.get((salt, wanted.prompt[:stop].tobytes()))
+            if load is None:
                 break
-            cached, stale = stop, stale or label != self.label
+            cached, stale = stop, stale or load != self._loads
         return cached, stale
 
     def _remember(self, salt: str, tokens: IntArray) -> None:
         """Cache the whole blocks of a request."""
         salt = "" if self.faults.keeps_cache else salt
         for stop in range(BLOCK, len(tokens), BLOCK):
-            self._cache.setdefault((salt, tokens[:stop].tobytes()), self.label)
+            self._cache.setdefault((salt, tokens[:stop].tobytes()), self._loads)
 
     def _spoil(self, done: Done, wanted: Wanted) -> Done:
         """The answer as a misbehaving engine gives it."""
@@ -277,7 +278,7 @@ class FakeEngine:
         if not list(Path(path).glob("*.safetensors")):  # noqa: ASYNC240 — a test's own disk
             return f"{path}: no *.safetensors"
         await self.sampler.publish(self._read(Path(path)), self.sampler.version + 1)
-        self._spoiled = self.faults.bad_reload
+        self._spoiled, self._loads = self.faults.bad_reload, self._loads + 1
         return ""
 
     def reset_cache(self) -> None:
