@@ -126,6 +126,8 @@ def _edited_fault(
     seen = len(before.turn.prompt)
     goes_on = len(copy) >= seen and np.array_equal(copy[:seen], before.turn.prompt)
     if goes_on:  # what was accepted before still stands: only the last completion is new
+        if before.boundary.residual and (before.boundary.case, boundary.case) == (Case.RETOKENIZED, Case.NORMALIZED):
+            return "boundary", "case normalized, but an edit that was accepted as retokenized still stands"
         ours, theirs = before.turn.completion, copy[seen:]
         least = most = before.boundary.kept + before.boundary.inserted + _shared_ends(ours, theirs)
     else:

@@ -1,6 +1,7 @@
 """The audit of a finished run: every stored trajectory against the raw turns beside it, step by step.
 
-Boundary: reads what the run left (`rollouts/*.parquet`, the policy's `config.json`) and changes nothing. No torch.
+Boundary: reads what the run left (`rollouts/*.parquet`, the policy's `config.json` and tokenizer) and changes nothing.
+No torch. What is read offline is what was trained: a rollout without trajectories is counted and not judged.
 """
 
 from __future__ import annotations
@@ -8,14 +9,19 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from t1.errors import RunError
+from t1.errors import CheckpointError, RunError
+from t1.harness.renderer import ChatMLRenderer
 from t1.rollouts.store import read_step
 from t1.tito import audit
+from t1.tito.audit_location import Place
 from t1.types import Case, Finding, IntArray, RolloutId, Severity, Trajectory
+
+MAX_SHOWN = 20
+"""Findings that the table spells out; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ class RunAudit:
             "tokens": counters["tokens"],
             "sampled_tokens": counters["sampled_tokens"],
             "turns_by_case": {str(case): counters[f"case_{case}"] for case in Case},
+            "completions_in_next_prompt": {str(place): counters[f"completion_{place}"] for place in Place},
             "drift_inside_loss_region": counters["loss_region_drift"],
             "drift_outside_loss_region": counters["residual"],
             "routing_rows": counters["routing_rows"],
@@ -62,25 +69,40 @@ class RunAudit:
         }
 
     def __str__(self) -> str:
-        """A table for people: cases, drift inside and outside the loss region, findings."""
+        """A table for people: cases, where completions were found again, drift, findings."""
         facts = self.as_dict()
-        cases, rules = facts.pop("turns_by_case"), facts.pop("findings")
-        errors = facts.pop("errors")
-        turns = sum(cases.values())
-        lines = [f"{name.replace('_', ' '):<28}{value:>14,}" for name, value in facts.items()]
-        lines += ["", f"{'turns by case':<28}{turns:>14,}"]
-        lines += [f"  {case:<26}{count:>14,}{count / max(turns, 1):>9.2%}" for case, count in cases.items()]
+        shares = {name: facts.pop(name) for name in ("turns_by_case", "completions_in_next_prompt")}
+        rules, errors = facts.pop("findings"), facts.pop("errors")
+        lines = [f"{_words(name):<28}{value:>14,}" for name, value in facts.items()]
+        for name, counts in shares.items():
+            total = sum(counts.values())
+            lines += ["", f"{_words(name):<28}{total:>14,}"]
+            lines += [f"  {_words(key):<26}{n:>14,}{n / max(total, 1):>9.2%}" for key, n in counts.items()]
+        lines += ["", f"{'findings':<28}{len(self.findings):>14,}"]
+        lines += [f"  {rule:<26}{n:>14,}" for rule, n in rules.items()]
         lines += [
-            "",
-            f"{'findings':<28}{len(self.findings):>14,}",
-            *(f"  {rule:<26}{n:>14,}" for rule, n in rules.items()),
+            f"  {file}: {f.severity} {f.rule} {f.rollout} {f.where}: {f.message}"
+            for file, f in self.findings[:MAX_SHOWN]
         ]
-        lines += [
-            f"  {file}: {f.severity} {f.rule} {f.rollout} {f.where}: {f.message}" for file, f in self.findings[:20]
-        ]
-        if len(self.findings) > 20:
-            lines.append(f"  … and {len(self.findings) - 20} more")
+        if len(self.findings) > MAX_SHOWN:
+            lines.append(f"  … and {len(self.findings) - MAX_SHOWN} more")
+        if rules:
+            lines.append("  docs/audit.md says what each rule means and what to do.")
         return "\n".join([*lines, "", f"unsound: {errors} errors" if errors else "sound: no errors"])
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFacts:
+    """What is known of the policy that was trained; what is not known is not checked."""
+
+    vocab_size: int | None = None
+    num_experts: int | None = None
+    decode: Callable[[IntArray], str] | None = None
+    boundary_ids: frozenset[int] | None = None
 
 
 def audit_run(
@@ -89,13 +111,20 @@ def audit_run(
     vocab_size: int | None = None,
     num_experts: int | None = None,
     decode: Callable[[IntArray], str] | None = None,
+    boundary_ids: frozenset[int] | None = None,
 ) -> RunAudit:
     """Audit a run directory, a folder of step files, or one step file.
 
-    Ranges that are not given are read from the policy's `config.json` in the run's checkpoints, where there is one.
+    What is not given is read from the policy in the run's checkpoints, where there is one.
     """
     files = _step_files(run_dir)
-    known_vocab, known_experts = _model_ranges(run_dir)
+    known = _policy_facts(run_dir)
+    facts = PolicyFacts(
+        vocab_size=known.vocab_size if vocab_size is None else vocab_size,
+        num_experts=known.num_experts if num_experts is None else num_experts,
+        decode=decode or known.decode,
+        boundary_ids=known.boundary_ids if boundary_ids is None else boundary_ids,
+    )
     counters: Counter[str] = Counter()
     findings: list[tuple[str, Finding]] = []
     rollouts = untrained = 0
@@ -112,9 +141,10 @@ def audit_run(
             report = audit(
                 rollout,
                 by_rollout[rollout.id],
-                vocab_size=vocab_size if vocab_size is not None else known_vocab,
-                num_experts=num_experts if num_experts is not None else known_experts,
-                decode=decode,
+                vocab_size=facts.vocab_size,
+                num_experts=facts.num_experts,
+                decode=facts.decode,
+                boundary_ids=facts.boundary_ids,
             )
             counters.update(report.counters)
             findings += [(file.name, finding) for finding in report.findings]
@@ -132,18 +162,27 @@ def _step_files(run_dir: Path) -> list[Path]:
     return files
 
 
-def _model_ranges(run_dir: Path) -> tuple[int | None, int | None]:
-    """(vocabulary, experts of a layer) of the run's policy, None where the run does not say."""
+def _policy_facts(run_dir: Path) -> PolicyFacts:
+    """Ranges and tokenizer of the run's policy, as far as the run says."""
     for path in _configs(run_dir):
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
         text = config.get("text_config", config)
-        experts = next((text[key] for key in _EXPERT_KEYS if isinstance(text.get(key), int)), None)
         if isinstance(text.get("vocab_size"), int):
-            return text["vocab_size"], experts
-    return None, None
+            experts = next((text[key] for key in _EXPERT_KEYS if isinstance(text.get(key), int)), None)
+            return _with_tokenizer(PolicyFacts(text["vocab_size"], experts), path.parent)
+    return PolicyFacts()
+
+
+def _with_tokenizer(facts: PolicyFacts, checkpoint: Path) -> PolicyFacts:
+    """The facts, and how the policy's tokens read, where its checkpoint holds a tokenizer with a ChatML frame."""
+    try:
+        renderer = ChatMLRenderer.from_pretrained(checkpoint)
+    except CheckpointError:
+        return facts
+    return replace(facts, decode=renderer.decode, boundary_ids=renderer.boundary_ids)
 
 
 def _configs(run_dir: Path) -> Iterator[Path]:

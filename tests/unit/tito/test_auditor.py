@@ -1,4 +1,4 @@
-"""The auditor sees every corruption of every column, each time."""
+"""What the auditor reports of rollouts that are odd as a whole. Corruptions by column: test_corruption.py."""
 
 import ast
 from dataclasses import replace
@@ -11,159 +11,12 @@ import t1.tito.auditor
 from t1.tito import assemble, audit
 from t1.types import Boundary, Case, Failure, FinishReason, Outcome, RewardSource, Rollout, Severity, StopReason
 
-SEEDS = range(12)
-
 
 def changed(array, index, value):
     """A copy with one entry changed."""
     copy = array.copy()
     copy[index] = value
     return copy
-
-
-def pick(rng, where):
-    """A random index where `where` is True."""
-    return int(rng.choice(np.flatnonzero(where)))
-
-
-def sampled_id(trajectory, rng):
-    at = pick(rng, trajectory.mask)
-    return replace(trajectory, tokens=changed(trajectory.tokens, at, (trajectory.tokens[at] + 1) % 400))
-
-
-def context_id(trajectory, rng):
-    at = pick(rng, ~trajectory.mask)
-    return replace(trajectory, tokens=changed(trajectory.tokens, at, (trajectory.tokens[at] + 1) % 400))
-
-
-def logprob(trajectory, rng):
-    at = pick(rng, trajectory.mask)
-    return replace(trajectory, logprobs=changed(trajectory.logprobs, at, np.nextafter(trajectory.logprobs[at], -9)))
-
-
-def swapped_logprobs(trajectory, rng):
-    at = rng.choice(np.flatnonzero(trajectory.mask), 2, replace=False)
-    return replace(trajectory, logprobs=changed(trajectory.logprobs, at, trajectory.logprobs[at[::-1]]))
-
-
-def context_logprob(trajectory, rng):
-    return replace(trajectory, logprobs=changed(trajectory.logprobs, pick(rng, ~trajectory.mask), -0.5))
-
-
-def untrained_token(trajectory, rng):
-    inner = trajectory.mask.copy()
-    inner[-1] = False  # a trajectory ends with a sampled token
-    return replace(trajectory, mask=changed(trajectory.mask, pick(rng, inner), False))
-
-
-def trained_context(trajectory, rng):
-    inner = ~trajectory.mask
-    inner[0] = False  # a trajectory starts with context
-    return replace(trajectory, mask=changed(trajectory.mask, pick(rng, inner), True))
-
-
-def moved_mask(trajectory, rng):
-    """One token trained for another, the number stays."""
-    inner = trajectory.mask.copy()
-    inner[-1] = False
-    mask = changed(trajectory.mask, pick(rng, inner), False)
-    outer = ~trajectory.mask
-    outer[0] = False
-    return replace(trajectory, mask=changed(mask, pick(rng, outer), True))
-
-
-def sampled_version(trajectory, rng):
-    at = pick(rng, trajectory.mask)
-    return replace(trajectory, version=changed(trajectory.version, at, trajectory.version[at] + 1))
-
-
-def context_version(trajectory, rng):
-    at = pick(rng, ~trajectory.mask)
-    return replace(trajectory, version=changed(trajectory.version, at, trajectory.version[at] - 1))
-
-
-def turn_index(trajectory, rng):
-    at = int(rng.integers(len(trajectory.tokens)))
-    return replace(trajectory, turn=changed(trajectory.turn, at, trajectory.turn[at] + rng.choice([-1, 1])))
-
-
-def routing_entry(trajectory, rng):
-    at = (int(rng.integers(len(trajectory.routing))), int(rng.integers(2)), int(rng.integers(2)))
-    return replace(trajectory, routing=changed(trajectory.routing, at, trajectory.routing[at] ^ 1))
-
-
-def shifted_rows(trajectory, rng):
-    """Case R3: one row too few at the front, the last repeated to hide it."""
-    at = int(rng.integers(len(trajectory.routing) - 1))
-    rows = trajectory.routing.copy()
-    rows[at:-1] = trajectory.routing[at + 1 :]
-    return replace(trajectory, routing=rows)
-
-
-def zero_row(trajectory, rng):
-    """Case R8: a hole filled with expert 0."""
-    return replace(trajectory, routing=changed(trajectory.routing, int(rng.integers(len(trajectory.routing))), 0))
-
-
-def no_routing(trajectory, rng):
-    return replace(trajectory, routing=None)
-
-
-def doubled_token(trajectory, rng):
-    """One token stands in the stream twice, in every column."""
-    at = int(rng.integers(1, len(trajectory.tokens) - 1))
-    columns = ("tokens", "mask", "logprobs", "turn", "version", "routing")
-    return replace(trajectory, **{c: np.insert(v := getattr(trajectory, c), at, v[at], axis=0) for c in columns})
-
-
-def lost_token(trajectory, rng):
-    at = int(rng.integers(1, len(trajectory.tokens) - 1))
-    columns = ("tokens", "mask", "logprobs", "turn", "version", "routing")
-    return replace(trajectory, **{c: np.delete(getattr(trajectory, c), at, axis=0) for c in columns})
-
-
-def boundary_field(trajectory, rng):
-    boundaries = list(trajectory.boundaries)
-    at = int(rng.integers(len(boundaries)))
-    field = str(rng.choice(["turn", "kept", "inserted", "dropped", "residual"]))
-    boundaries[at] = replace(boundaries[at], **{field: getattr(boundaries[at], field) + 1})
-    return replace(trajectory, boundaries=tuple(boundaries))
-
-
-def boundary_case(trajectory, rng):
-    boundaries = list(trajectory.boundaries)
-    at = int(rng.integers(len(boundaries)))
-    other = [case for case in Case if case is not boundaries[at].case and not _alike(case, boundaries[at])]
-    boundaries[at] = replace(boundaries[at], case=other[int(rng.integers(len(other)))])
-    return replace(trajectory, boundaries=tuple(boundaries))
-
-
-def _alike(case: Case, boundary: Boundary) -> bool:
-    """Normalized and retokenized differ only in how they were recognised."""
-    return {case, boundary.case} == {Case.NORMALIZED, Case.RETOKENIZED}
-
-
-MUTATIONS = (
-    sampled_id,
-    context_id,
-    logprob,
-    swapped_logprobs,
-    context_logprob,
-    untrained_token,
-    trained_context,
-    moved_mask,
-    sampled_version,
-    context_version,
-    turn_index,
-    routing_entry,
-    shifted_rows,
-    zero_row,
-    no_routing,
-    doubled_token,
-    lost_token,
-    boundary_field,
-    boundary_case,
-)
 
 
 @pytest.fixture(scope="module")
@@ -197,17 +50,6 @@ def test_sound_rollouts_have_no_findings(rollouts, chat):
     assert [len(trajectories) for _, trajectories in rollouts] == [1, 3, 1]
     for rollout, trajectories in rollouts:
         assert errors(rollout, trajectories, decode=chat.decode) == []
-
-
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
-def test_every_corruption_of_a_column_is_found_every_time(rollouts, mutation):
-    for seed in SEEDS:
-        rng = np.random.default_rng(seed)
-        for rollout, trajectories in rollouts:
-            at = int(rng.integers(len(trajectories)))
-            corrupt = list(trajectories)
-            corrupt[at] = mutation(trajectories[at], rng)
-            assert errors(rollout, corrupt), f"{mutation.__name__} with seed {seed} went unseen"
 
 
 def test_a_segment_that_is_missing_doubled_or_misplaced_is_found(rollouts):
