@@ -9,7 +9,10 @@ import pytest
 
 import t1.tito.auditor
 from t1.tito import assemble, audit
+from t1.tito.audit_rules import RULES
 from t1.types import Boundary, Case, Failure, FinishReason, Outcome, RewardSource, Rollout, Severity, StopReason
+
+UNKNOWN = {"vocab_size": None, "num_experts": None}
 
 
 def changed(array, index, value):
@@ -96,6 +99,107 @@ def test_a_capture_that_no_router_makes_is_an_error_even_where_it_was_joined_wel
     first, second = chat.turns(exchanges, starts=chat.deltas(exchanges))
     turns = (replace(first, routing=changed(first.routing, 3, row)), second)
     assert errors(chat.rollout(turns), assemble(chat.rollout(turns).id, turns)) == [rule]
+
+
+def repeated(chat, first, length, tokens=None):
+    """A turn whose rows from `first` on are one row repeated."""
+    prompt = np.concatenate(
+        [chat.opening(), chat.ids("grep -r needle . && sort them by size ") if tokens is None else tokens]
+    )
+    prompt = np.concatenate([prompt, chat.opening("the command printed nothing; cat hello.txt > directory")])
+    (turn,) = chat.turns([(prompt, chat.said("done"))], starts=[0])
+    rows = turn.routing.copy()
+    rows[first : first + length] = rows[first]
+    return replace(turn, routing=rows)
+
+
+def test_a_row_repeated_under_different_tokens_is_padding(chat):
+    """Case R4: padded rows repeat the previous row."""
+    turn = repeated(chat, 3, 24)
+    assert errors(chat.rollout([turn]), assemble(chat.rollout([turn]).id, [turn])) == ["routing-repeat"]
+
+
+def test_a_row_repeated_under_one_token_or_a_few_times_is_none(chat):
+    few = repeated(chat, 3, 6)
+    same = repeated(chat, 11, 40, tokens=np.full(40, chat.newline, dtype=np.int32))
+    for turn in (few, same):
+        assert errors(chat.rollout([turn]), assemble(chat.rollout([turn]).id, [turn])) == []
+
+
+def test_a_router_that_sends_most_tokens_one_way_is_not_accused(chat):
+    rng = np.random.default_rng(0)
+    (turn,) = chat.turns([(rng.integers(2, 400, 500, dtype=np.int32), chat.said("done"))], starts=[0])
+    rows = turn.routing.copy()
+    rows[rng.random(len(rows)) < 0.8] = rows[0]
+    turn = replace(turn, routing=rows)
+    assert errors(chat.rollout([turn]), assemble(chat.rollout([turn]).id, [turn])) == []
+
+
+def test_a_finish_that_contradicts_the_last_token_is_a_warning(chat):
+    first, second = chat.turns(chat.exchanges("ls", "done"))
+    cut = replace(first, finish=FinishReason.LENGTH)
+    report = audit(chat.rollout([cut, second]), assemble(chat.rollout([]).id, [cut, second]), **UNKNOWN)
+    assert [(finding.rule, finding.severity) for finding in report.findings] == [("finish", Severity.WARNING)]
+    open_ended = replace(
+        first, completion=first.completion[:-1], logprobs=first.logprobs[:-1], versions=first.versions[:-1]
+    )
+    rollout = chat.rollout([open_ended])
+    trajectories = assemble(rollout.id, rollout.turns)
+    assert not audit(rollout, trajectories, **UNKNOWN).findings  # who knows what stops?
+    report = audit(rollout, trajectories, boundary_ids=chat.boundary_ids, **UNKNOWN)
+    assert [finding.rule for finding in report.findings] == ["finish"]
+
+
+@pytest.mark.parametrize("reward", [np.nan, np.inf])
+def test_a_reward_that_is_no_number_is_an_error(rollouts, reward):
+    rollout, trajectories = rollouts[0]
+    outcome = Outcome(StopReason.TURN_LIMIT, None, reward, RewardSource.BINARY)
+    assert errors(replace(rollout, outcome=outcome), trajectories) == ["reward"]
+
+
+@pytest.mark.parametrize("stop", [StopReason.SUBMITTED, StopReason.TURN_LIMIT])
+def test_an_end_that_needs_a_turn_and_has_none_is_an_error(chat, stop):
+    assert errors(chat.rollout((), stop), ()) == ["stop"]
+
+
+@pytest.mark.parametrize("stop", [StopReason.TOKEN_LIMIT, StopReason.TIME_LIMIT, StopReason.CRASHED])
+def test_an_end_that_may_come_before_the_first_turn_is_none(chat, stop):
+    """Case T11: the first prompt alone may be beyond the context."""
+    assert errors(chat.rollout((), stop), ()) == []
+
+
+@pytest.mark.parametrize(("case", "copy"), [(Case.NORMALIZED, "echo world"), (Case.RETOKENIZED, "echo world")])
+def test_a_join_over_another_text_is_an_error(chat, case, copy):
+    """The numbers of the boundary are right, and the harness's copy says something else."""
+    prompt, said = chat.opening(), chat.said("echo hello")
+    again = np.concatenate([prompt, chat.said(copy), chat.observed()])
+    turns = chat.turns([(prompt, said), (again, chat.said("done"))])
+    rollout = chat.rollout(turns)
+    first, second = assemble(rollout.id, turns)
+    start = len(prompt) + len(chat.said(copy))
+    kept = len(prompt) + _shared_ends(said, chat.said(copy))
+    dropped, lacking = start - kept, len(prompt) + len(said) - kept
+    columns = ("tokens", "mask", "logprobs", "turn", "version")
+    glued = replace(
+        first,
+        **{name: np.concatenate([getattr(first, name), getattr(second, name)[start:]]) for name in columns},
+        boundaries=(
+            *first.boundaries,
+            Boundary(1, case, kept, len(again) - start, dropped, max(lacking, dropped)),
+        ),
+    )
+    assert "other-text" in errors(rollout, (glued,), decode=chat.decode, boundary_ids=chat.boundary_ids)
+
+
+def _shared_ends(a, b):
+    head = next(i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
+    tail = next(i for i, (x, y) in enumerate(zip(a[::-1], b[::-1], strict=False)) if x != y)
+    return head + tail
+
+
+def test_every_rule_says_what_it_means_and_what_to_do():
+    assert all(rule.meaning.endswith(".") and rule.remedy.endswith(".") for rule in RULES.values())
+    assert all(name == name.lower() and " " not in name for name in RULES)
 
 
 def test_only_scored_rollouts_are_trained(rollouts):
