@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import itertools
 import os
-import tarfile
 from pathlib import Path
 from typing import IO
 
 from t1.sandboxes.dockerfile import SYSTEM
+from t1.sandboxes.untar import lay_out
 
 UNCARRIED = frozenset({*SYSTEM, "boot", "logs", "run"})
 """Top-level directories that always come from the image (or the verifier), whatever the agent did there."""
@@ -37,16 +37,5 @@ def changed_outside(diff: str, *, most: int = 5000) -> tuple[str, ...]:
 
 
 def unpack(stream: IO[bytes], target: Path) -> None:
-    """Lay out a tar stream whose first component is the tree's own name. Raises tarfile.TarError, OSError."""
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
-        archive.extractall(target, numeric_owner=True, filter=_safe)
-
-
-def _safe(member: tarfile.TarInfo, target: str) -> tarfile.TarInfo | None:
-    """As the agent left it, without devices and pipes; a name that leads outside is an error."""
-    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
-        return None
-    mode = member.mode & 0o777 | (0o1000 if member.isdir() and member.mode & 0o1000 else 0)
-    checked = tarfile.tar_filter(member, target)
-    owner = {} if os.geteuid() == 0 else {"uid": None, "gid": None}
-    return checked.replace(mode=mode, deep=False, **owner)  # type: ignore[arg-type]
+    """Lay out a tar stream that begins with the tree's own name. Raises tarfile.TarError, OSError, ValueError."""
+    lay_out(stream, target, owners=os.geteuid() == 0)

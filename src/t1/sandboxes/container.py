@@ -239,7 +239,7 @@ def _copy_tree(words: list[str], target: Path) -> bool:
             unpack(copy.stdout, target.parent)
         except tarfile.ReadError:
             pass  # nothing came: it was removed
-        except (tarfile.TarError, OSError) as error:
+        except (tarfile.TarError, OSError, ValueError) as error:
             raise SandboxError(f"{target.name}: what the agent left cannot be carried: {error}") from error
         finally:
             copy.kill()

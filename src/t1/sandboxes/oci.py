@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from t1.errors import SandboxUnavailable
-
-WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
-MAX_LINKS = 40
-MAX_DEPTH = 256
+from t1.sandboxes.untar import lay_out
 
 
 def is_image(path: Path) -> bool:
@@ -37,7 +33,7 @@ def unpack_image(source: Path, target: Path) -> Path:
             target.mkdir()
             for layer in _layers(layout):
                 with layer.open("rb") as file:
-                    apply_layer(file, target)
+                    lay_out(file, target, whiteouts=True)
     except (OSError, ValueError, KeyError, IndexError, TypeError, tarfile.TarError) as error:
         shutil.rmtree(target, ignore_errors=True)
         raise SandboxUnavailable(f"{source}: not an image that can be unpacked: {error}") from error
@@ -46,8 +42,8 @@ def unpack_image(source: Path, target: Path) -> Path:
 
 def _untar(source: Path, folder: Path) -> Path:
     """The archive around the layers, into a directory of our own."""
-    with tarfile.open(source) as archive:
-        archive.extractall(folder, filter="data")
+    with source.open("rb") as file:
+        lay_out(file, folder)
     return folder
 
 
@@ -87,80 +83,3 @@ def _blob(layout: Path, digest: str) -> Path:
     if found != value:
         raise ValueError(f"layer {value[:12]} does not have its digest")
     return path
-
-
-def apply_layer(file: IO[bytes], target: Path) -> None:
-    """Lay one layer over what is there."""
-    with tarfile.open(fileobj=file, mode="r|*") as archive:
-        for member in archive:
-            parts = [part for part in member.name.split("/") if part not in ("", ".")]
-            if ".." in parts:
-                raise ValueError(f"{member.name!r} leads outside")
-            if parts:
-                _apply(archive, member, _inside(target, parts[:-1]), parts[-1], target)
-
-
-def _apply(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, name: str, target: Path) -> None:
-    """One entry, in a directory that certainly lies inside."""
-    path = folder / name
-    if name == OPAQUE:
-        for entry in folder.iterdir():
-            _remove(entry)
-    elif name.startswith(WHITEOUT):
-        if (hidden := name.removeprefix(WHITEOUT)) in ("", ".", ".."):
-            raise ValueError(f"{member.name!r} hides no name")
-        _remove(folder / hidden)
-    elif member.isdir():
-        if path.is_symlink() or not path.is_dir():
-            _remove(path)
-            path.mkdir()
-        path.chmod(member.mode & 0o1777 | 0o700)
-    elif member.issym():
-        _remove(path)
-        path.symlink_to(member.linkname)
-    elif member.islnk():
-        parts = [part for part in member.linkname.split("/") if part not in ("", ".")]
-        if not parts or ".." in parts:
-            raise ValueError(f"{member.name!r} is a link to {member.linkname!r}")
-        _remove(path)
-        os.link(_inside(target, parts[:-1]) / parts[-1], path, follow_symlinks=False)
-    elif member.isreg():
-        _remove(path)
-        source = archive.extractfile(member)
-        assert source is not None
-        with path.open("xb") as file:
-            shutil.copyfileobj(source, file)
-        path.chmod(member.mode & 0o777 | 0o400)
-
-
-def _inside(root: Path, parts: list[str]) -> Path:
-    """The directory that `parts` name when `root` is /, made where it is missing."""
-    todo, done, links = list(reversed(parts)), list[str](), 0
-    while todo:
-        part = todo.pop()
-        if part == "..":
-            done = done[:-1]
-            continue
-        path = root.joinpath(*done, part)
-        if path.is_symlink():
-            links += 1
-            if links > MAX_LINKS:
-                raise ValueError(f"{path}: too many links")
-            link = os.fspath(path.readlink())
-            done = [] if link.startswith("/") else done
-            todo += [piece for piece in reversed(link.split("/")) if piece not in ("", ".")]
-            continue
-        if not path.exists():
-            path.mkdir()
-        done.append(part)
-        if len(done) > MAX_DEPTH:
-            raise ValueError(f"{path}: too deep")
-    return root.joinpath(*done)
-
-
-def _remove(path: Path) -> None:
-    """Whatever stands there, without following it."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

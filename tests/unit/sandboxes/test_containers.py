@@ -142,7 +142,7 @@ async def test_what_the_agent_left_is_carried_whole_but_for_system_paths(
     pristine = await provider.open_pristine(task, changes)
     told = await pristine.run("cat /app/d/f /app/hard /opt/own/g; ls -A /root; stat -c %a /app/d/f; ls /usr/bin/pytest",
                               timeout_s=20)  # fmt: skip
-    assert told.output.startswith("1\n1\n2\n755\nls: ")
+    assert told.output.startswith("1\n1\n2\n4755\nls: ")
 
 
 @needs_engine

@@ -70,6 +70,7 @@ async def test_fifty_trials_leave_no_process_directory_or_descriptor(
     assert listing(open_root) == []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="its processes are told from ours by their uid")
 async def test_stop_confirms_that_every_process_is_dead(sandbox: NamespaceSandbox) -> None:
     await sandbox.run("for i in 1 2 3; do (trap '' TERM HUP; setsid sleep 300) & done; sleep 0.05", timeout_s=10)
     uid = (sandbox.directory / "app").stat().st_uid

@@ -17,7 +17,8 @@ import pytest
 
 from t1.errors import SandboxUnavailable
 from t1.sandboxes import Confinement, NamespaceProvider
-from t1.sandboxes.oci import apply_layer, is_image, unpack_image
+from t1.sandboxes.oci import is_image, unpack_image
+from t1.sandboxes.untar import lay_out
 from t1.types import Task
 
 Entry = tuple[str, str, bytes | str]
@@ -57,7 +58,7 @@ def layout(folder: Path, *layers: bytes) -> Path:
 
 
 def apply(target: Path, *entries: Entry, mode: int = 0o755) -> None:
-    apply_layer(io.BytesIO(layer(*entries, mode=mode)), target)
+    lay_out(io.BytesIO(layer(*entries, mode=mode)), target, whiteouts=True)
 
 
 def names(folder: Path) -> set[str]:

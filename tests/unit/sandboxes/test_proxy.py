@@ -15,8 +15,10 @@ from t1.types import Task
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """A web server that repeats its request's head."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + head)
+    head = b""
+    while (line := await reader.readline()).strip():
+        head += line
+    writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + head + b"\r\n")
     await writer.drain()
     writer.close()
 
