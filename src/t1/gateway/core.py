@@ -24,12 +24,13 @@ from typing import NamedTuple
 import numpy as np
 
 from t1.errors import EngineTimeout, InfrastructureError, PromptMismatch
-from t1.gateway.canonical import ChangeKind, digest
+from t1.gateway.canonical import ChangeKind
 from t1.gateway.config import GatewayConfig
-from t1.gateway.conversation import ChatRenderer, Finish, GatewayError, Message, Request, Role
+from t1.gateway.conversation import ChatRenderer, Finish, GatewayError, Message, Request
 from t1.gateway.history import History, Match
 from t1.gateway.lanes import Lane, Lanes
 from t1.gateway.ledger import Delivered, Entry, Exchange, Opening, Recorded, ids_of, record_of
+from t1.gateway.requests import check_messages, identity_of
 from t1.protocols import Sampler
 from t1.types import FinishReason, IntArray, RoutingArray, Sample, SamplingParams, StopReason
 
@@ -120,9 +121,9 @@ class Session:
 
     async def complete(self, request: Request) -> Exchange:
         """The reply to a request, sampled unless it is there already."""
-        _check_messages(request.messages)
+        check_messages(request.messages)
         match = self._history.match(request.messages, request.tools)
-        identity = _identity(match, request)
+        identity = identity_of(match, request)
         if self._keys.get(request.idempotency_key, identity) != identity:
             message = "this idempotency key was used for another request: use a new key for each request"
             raise GatewayError(409, "idempotency_error", message, "idempotency_key")
@@ -142,7 +143,7 @@ class Session:
 
     async def count_tokens(self, request: Request) -> int:
         """[P] of the prompt that the request would have."""
-        _check_messages(request.messages)
+        check_messages(request.messages)
         prompt = await self._encode(self._history.match(request.messages, request.tools))
         return (prompt.parent.length if prompt.parent else 0) + len(prompt.added)
 
@@ -394,27 +395,6 @@ class Session:
 def closed_error(session: str) -> GatewayError:
     """What calls of a closed session get."""
     return GatewayError(410, "session_closed", f"session {session} is closed; open another one")
-
-
-def _check_messages(messages: tuple[Message, ...]) -> None:
-    """Refuse a conversation that makes no sense."""
-    if not messages:
-        raise GatewayError(400, "invalid_request_error", "messages: at least one is needed", "messages")
-    if messages[-1].role is Role.ASSISTANT:
-        message = "the last message is the assistant's: a reply cannot be begun for it here; end with another role"
-        raise GatewayError(400, "invalid_request_error", message, "messages")
-    for index, one in enumerate(messages):
-        if one.tool_calls:
-            break  # there is something to answer from here on
-        if one.role is Role.TOOL:
-            message = f"message {index}: a tool's result, but no call came before it"
-            raise GatewayError(400, "invalid_request_error", message, f"messages[{index}]")
-
-
-def _identity(match: Match, request: Request) -> bytes:
-    """[16] what makes two requests the same one."""
-    wishes = (request.max_tokens, request.temperature, request.top_p, request.top_k, request.seed, request.stop)
-    return digest(match.chain, repr(wishes), request.idempotency_key)
 
 
 def _rows(parent: Exchange | None, sample: Sample) -> tuple[int, RoutingArray | None]:

@@ -89,6 +89,18 @@ async def test_a_closed_session_is_not_restored(tmp_path):
     assert isinstance(opening, Opening) and isinstance(exchange, Exchange) and isinstance(closing, Closing)
 
 
+async def test_a_session_holds_its_tokens_and_not_its_turns_times_its_tokens(tmp_path):
+    sizes = []
+    for num_turns in (40, 80):
+        sampler = ScriptedSampler(lambda prompt: RENDERER.encode("reply").tolist(), max_context=1 << 20)
+        async with Gateway(sampler, RENDERER, record=tmp_path / f"{num_turns}") as gateway:
+            client = ChatClient(gateway, gateway.open("one").session)
+            for _ in range(num_turns):
+                await client.say("message")
+        sizes.append(file_of(tmp_path / f"{num_turns}").stat().st_size)
+    assert sizes[1] < 2.1 * sizes[0]
+
+
 async def test_the_key_is_not_on_disk(tmp_path):
     _, opened, _ = await grown(tmp_path)
     assert opened.key.encode() not in file_of(tmp_path).read_bytes()

@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from t1.base import base_path
 from t1.gateway.canonical import ChangeKind
 from t1.gateway.config import GatewayConfig
-from t1.gateway.conversation import Message, Role, Tool, ToolCall
+from t1.gateway.conversation import Finish, Message, Role, Tool, ToolCall
+from t1.gateway.rendering import renderer_for
 from t1.gateway.sessions import Gateway
 from t1.testing.chat_clients import RENDERER, ChatClient, calls, result, says, user
-from t1.testing.chat_renderers import CharacterChatRenderer
+from t1.testing.chat_renderers import CALL, CharacterChatRenderer
 from t1.testing.samplers import RoutingShape, ScriptedSampler
 from t1.tito import assemble, audit
 from t1.types import Case, Outcome, RewardSource, Rollout, RolloutId, StopReason
@@ -269,3 +271,32 @@ async def test_an_unsampled_reply_of_the_clients_own_is_context():
     await client.ask()
     (turn,) = gateway.turns(client.session)
     assert RENDERER.decode(turn.completion).startswith("one")
+
+
+async def test_ids_that_no_tokenizer_would_make_stay_as_they_were_sampled():
+    """Case T13."""
+    renderer = renderer_for(base_path())
+    spelled = np.concatenate([renderer.encode(letter) for letter in "the files"])
+    assert len(spelled) > len(renderer.encode("the files"))
+    sampler = ScriptedSampler(lambda prompt: spelled.tolist(), routing=RoutingShape())
+    gateway = Gateway(sampler, renderer)
+    client = client_of(gateway)
+    reply = await client.say("a")
+    assert reply.message.content == "the files"
+    client.history = [user("a"), Message(Role.ASSISTANT, "the files")]
+    await client.say("b")
+    first, second = gateway.turns(client.session)
+    assert extends(second, first) and first.completion[: len(spelled)].tolist() == spelled.tolist()
+
+
+async def test_a_call_that_cannot_be_parsed_is_text_and_its_ids_stay():
+    """Case T12."""
+    broken = [*RENDERER.encode("so").tolist(), CALL, *RENDERER.encode('["run", "{').tolist()]
+    sampler = ScriptedSampler(lambda prompt: broken, routing=RoutingShape(), max_context=1 << 16)
+    gateway = Gateway(sampler, RENDERER)
+    client = client_of(gateway)
+    reply = await client.say("a")
+    assert reply.finish is Finish.STOP and not reply.message.tool_calls and '["run"' in reply.message.content
+    await client.say("that was no call")
+    first, second = gateway.turns(client.session)
+    assert extends(second, first) and first.completion[:-1].tolist() == broken
