@@ -19,6 +19,7 @@ import typer
 from t1.cli.audit import audit
 from t1.cli.doctor import doctor
 from t1.cli.eval import evaluate
+from t1.cli.gap import gap
 from t1.cli.gateway import gateway
 from t1.cli.quickstart import quickstart
 from t1.cli.rollout import rollout
@@ -48,6 +49,7 @@ app.command()(sft)
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(audit)
+app.command()(gap)
 app.command()(gateway)
 app.command()(doctor)
 app.add_typer(sandboxes, name="sandboxes")
