@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -73,6 +74,25 @@ class Place:
             raise
         return group
 
+    def works(self, name: str) -> bool:
+        """Try with a process that does nothing: what may be written need not be allowed (a container's cgroups)."""
+        try:
+            group = self.make(name, GroupLimits(memory_mb=64, num_processes=16, cpus=1))
+        except OSError:
+            return False
+        try:
+            with subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, env={"PATH": os.defpath}) as sleeper:
+                try:
+                    for directory in group.directories:
+                        _write(directory / "cgroup.procs", str(sleeper.pid))
+                except OSError:
+                    return False
+                finally:
+                    sleeper.kill()
+        finally:
+            group.remove()
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -95,8 +115,9 @@ class Group:
     def leave(self) -> None:
         """Move the calling thread back to where it was."""
         if self.version == 1:
-            for parent in self.parents:
-                _write(parent / "tasks", "0")
+            with contextlib.ExitStack() as all_of_them:
+                for parent in self.parents:
+                    all_of_them.callback(_write, parent / "tasks", "0")
 
     def adopt(self, pid: int) -> None:
         """Move a process in that has no children yet, unless it was born inside. Raises OSError."""

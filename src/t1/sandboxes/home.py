@@ -73,6 +73,8 @@ class Home:
         self._groups = cgroups.find()
         parents = () if self._groups is None else self._groups.parents.values()
         path = lease(self._root, label=self._label, groups=map(str, parents))
+        if self._groups is not None and not self._groups.works(f"{path.name}-probe"):
+            self._groups = None
         try:
             if self.owned:
                 check_passable(path)

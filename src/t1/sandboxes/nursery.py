@@ -55,9 +55,9 @@ def _born(
     """Only arguments that let Popen vfork: this program may hold gigabytes of weights. A process group of its own, so
     that Ctrl-C reaches us and not a rollout that we may want to finish.
     """
-    if group is not None:
-        group.enter()
     try:
+        if group is not None:
+            group.enter()
         return subprocess.Popen(
             words, stdin=stdin, stdout=stdout, stderr=stdout, env={}, process_group=0, pass_fds=descriptors
         )

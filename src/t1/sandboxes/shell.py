@@ -122,9 +122,11 @@ class Shell:
         ours, theirs, read_end, write_end = _channels()
         try:
             process = nursery.start(confine, program, group, stdin=theirs.fileno(), stdout=write_end)
-        except BaseException:
+        except BaseException as error:
             ours.close()
             os.close(read_end)
+            if isinstance(error, OSError):
+                raise SandboxError(f"a sandbox could not be started: {error}") from error
             raise
         finally:
             theirs.close()
@@ -134,9 +136,11 @@ class Shell:
             await shell._ready(timeout_s)
             if group is not None:
                 group.adopt(shell.init_pid)
-        except BaseException:
+        except BaseException as error:
             shell.kill_now()
             await shell.close()
+            if isinstance(error, OSError):
+                raise SandboxError(f"a sandbox could not be put into its control group: {error}") from error
             raise
         return shell
 

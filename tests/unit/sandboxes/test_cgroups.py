@@ -110,5 +110,14 @@ def test_a_group_that_cannot_be_had_is_an_error_and_leaves_nothing(tmp_path: Pat
     assert not (tmp_path / "shut" / "x").exists()
 
 
+@needs_groups
+def test_a_place_is_tried_before_it_is_used(tmp_path: Path) -> None:
+    assert place is not None
+    name = f"t1-test-works-{os.getpid()}"
+    assert place.works(name)
+    assert groups_named(name) == []
+    assert not Place(1, {"memory": tmp_path / "none", "pids": tmp_path}).works(name)
+
+
 def test_the_place_says_what_it_bounds() -> None:
     assert str(Place(2, {"memory": Path("/x"), "pids": Path("/x")})) == "cgroups v2: memory, pids"

@@ -193,6 +193,7 @@ async def test_stop_ends_a_command_under_way(sandbox: NamespaceSandbox) -> None:
 
 
 async def test_a_sandbox_whose_shell_cannot_restart_has_vanished(sandbox: NamespaceSandbox) -> None:
+    """Case F5: an infrastructure failure, launched again elsewhere."""
     await run(sandbox, "true")
     task = asyncio.create_task(run(sandbox, "sleep 0.2; exit"))
     await asyncio.sleep(0.05)
