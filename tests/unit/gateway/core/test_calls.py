@@ -1,6 +1,7 @@
 """Retries, cancellations, calls at once, limits and failures: each defined, none spoils the session."""
 
 import asyncio
+import threading
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from t1.gateway.conversation import Finish, GatewayError, Message, Role
 from t1.gateway.ledger import OrphanReason
 from t1.gateway.sessions import Gateway
 from t1.testing.chat_clients import RENDERER, ChatClient, ask, calls, says, user
+from t1.testing.chat_renderers import CharacterChatRenderer
 from t1.testing.held_samplers import HeldSampler
 from t1.testing.samplers import RoutingShape, ScriptedSampler
 from t1.types import FinishReason, SamplingParams, StopReason
@@ -455,3 +457,35 @@ async def test_a_change_noticed_by_an_orphans_call_belongs_to_no_turn():
     recorded = await gateway.close(client.session)
     first, *_ = recorded.changes
     assert (first.turn, first.kind) == (-1, ChangeKind.WHITESPACE)
+
+
+async def test_long_texts_are_encoded_beside_the_loop_and_short_ones_in_it():
+    """Other sessions' calls do not wait for a prompt of many kilobytes."""
+
+    class Watched(CharacterChatRenderer):
+        def __init__(self):
+            self.threads = []
+
+        def extend(self, completion, messages, tools=()):
+            self.threads.append(threading.get_ident())
+            return super().extend(completion, messages, tools)
+
+    renderer = Watched()
+    gateway = Gateway(ScriptedSampler(says("one", "two", "three"), max_context=1 << 20), renderer)
+    client = client_of(gateway)
+    await client.say("a")
+    await client.say("x" * 20_000)
+    await client.say("b")
+    assert [thread == threading.get_ident() for thread in renderer.threads] == [False, True]
+
+
+async def test_a_cache_that_cannot_be_freed_is_counted_and_the_record_is_whole():
+    class Stubborn(ScriptedSampler):
+        async def close_session(self, session):
+            raise EngineUnavailable("gone")
+
+    gateway, _ = gateway_of("one", sampler=Stubborn)
+    client = client_of(gateway)
+    await client.say("a")
+    recorded = await gateway.close(client.session)
+    assert len(recorded.turns) == 1 and recorded.counts["caches_not_closed"] == 1
