@@ -1,8 +1,8 @@
 """Runs a task's own verifier in a second, fresh sandbox over the files that the agent left.
 
-The agent's processes are dead before it starts, its shell and environment are not carried, and what is read back lies
-in a place that the agent never had. Boundary: this module speaks to sandboxes through the protocol only, and gives a
-verdict or an error, never a score.
+The agent's processes are dead before it starts, its shell and environment are not carried, protected files are the
+image's again, and what is read back lies in a place that the agent never had. Boundary: this module speaks to sandboxes
+through the protocol only, and gives a verdict or an error, never a score.
 """
 
 from __future__ import annotations
@@ -10,83 +10,154 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from t1.errors import SandboxError, SandboxVanished, VerifierError
 from t1.protocols import Sandbox, SandboxProvider
-from t1.types import AssertionResult, AssertionStatus, CommandResult, Task, Verdict
-from t1.verification.reports import parse_ctrf, parse_reward
+from t1.types import AssertionStatus, CommandResult, FileChanges, TamperEvidence, Task, Verdict
+from t1.verification.declared import Declared, read_declared
+from t1.verification.evidence import (
+    GUARD_FILE,
+    disagreement,
+    outlived,
+    planted_results,
+    read_guard,
+    system_changes,
+)
+from t1.verification.ground import clear_ground
+from t1.verification.in_place import bring_tests, hold_against
+from t1.verification.reference import Reference
+from t1.verification.reports import LOGS, MAX_REPORT_BYTES, read_assertions, read_reward
+from t1.verification.ways import read_ways
 
-LOGS = "/logs/verifier"
-MAX_REPORT_BYTES = 8 << 20
-MAX_REWARD_BYTES = 64 << 10
 MAX_OUTPUT_BYTES = 16 << 10
+LIST_S = 20.0
 TRUSTED_ENV: Mapping[str, str] = {"PYTHONNOUSERSITE": "1"}
-"""The agent's ~/.local must not be imported by the verifier's Python."""
+"""The agent's ~/.local must not be imported by the verifier's Python, unless the author declares it as an output."""
+_LIST = f"kill -9 -1 2>/dev/null; ls -1A {LOGS}"
+"""Whatever the verifier started is gone before its results are read. The shell is process 1 and stays."""
 
 
 class PristineVerifier:
     """The Verifier of design section 6: whatever goes wrong here is an infrastructure failure, never a zero."""
 
-    def __init__(self, provider: SandboxProvider, *, timeout_s: float | None = None) -> None:
+    def __init__(self, provider: SandboxProvider, *, timeout_s: float | None = None, partial: bool = False) -> None:
+        """`partial`: a verifier that runs out of time but left a readable report counts for what had passed by then."""
         self._provider = provider
         self._timeout_s = timeout_s
+        self._partial = partial
+        self._reference = Reference(provider)
 
     async def verify(self, task: Task, sandbox: Sandbox) -> Verdict:
-        """See `protocols.Verifier.verify`."""
+        """See `protocols.Verifier.verify`. Raises TaskError where the task's declarations make no sense."""
         started = time.monotonic()
+        declared = read_declared(task)
+        verdict = await (self._beside if declared.in_place else self._pristine)(task, sandbox, declared)
+        return replace(verdict, duration_s=time.monotonic() - started)
+
+    async def _pristine(self, task: Task, sandbox: Sandbox, declared: Declared) -> Verdict:
+        """The agent is stopped, its files judged elsewhere."""
         changes = await sandbox.stop()
+        evidence = await planted_results(sandbox) + outlived(changes)
+        evidence += await self._clear(task, changes, declared)
+        return await self._judge(task, changes, declared, evidence)
+
+    async def _clear(self, task: Task, changes: FileChanges, declared: Declared) -> list[TamperEvidence]:
+        async with self._reference.of(task) as image:
+            found = await clear_ground(changes, declared, read_ways(task), image.read)
+        return [*found, *system_changes(changes.uncarried)]
+
+    async def _judge(
+        self, task: Task, changes: FileChanges, declared: Declared, evidence: Sequence[TamperEvidence]
+    ) -> Verdict:
         pristine = await self._provider.open_pristine(task, changes)
         try:
-            timeout_s = self._timeout_s or task.verifier.timeout_s
-            ended = await pristine.run(_command(task), timeout_s=timeout_s, max_output_bytes=MAX_OUTPUT_BYTES)
-            if ended.timed_out:
-                raise VerifierError(f"{task.id}: the verifier ran longer than {timeout_s:g} s")
-            if ended.exit_code is None:
-                raise VerifierError(f"{task.id}: the verifier was killed: {_last(ended)}")
-            assertions, report_error = await _report(pristine)
-            if assertions is None:
-                solved = await _reward(pristine, task, ended, report_error) == 1.0
-            else:
-                solved = all(found.status is AssertionStatus.PASSED for found in assertions)
+            ended, names = await self._run(task, pristine, _command(task, declared))
+            return await self._read(task, pristine, ended, names, evidence)
         finally:
             await pristine.close()
-        return Verdict(assertions, solved, duration_s=time.monotonic() - started, report_error=report_error)
+
+    async def _beside(self, task: Task, sandbox: Sandbox, declared: Declared) -> Verdict:
+        """The verifier runs in the agent's sandbox, which is stopped before the results are read."""
+        evidence = await planted_results(sandbox) + await bring_tests(task, sandbox)
+        ended, names = await self._run(task, sandbox, "env -i " + _command(task, declared, task.environment.env))
+        changes = await sandbox.stop()
+        # What would be taken back from under a pristine verifier has stood under this one.
+        evidence += hold_against(await self._clear(task, changes, declared))
+        verdict = await self._read(task, sandbox, ended, names, evidence)
+        if declared.compared:
+            pristine = await self._judge(task, changes, declared, ())
+            verdict = replace(pristine, tamper=(*verdict.tamper, *disagreement(verdict, pristine)))
+        return verdict
+
+    async def _run(self, task: Task, sandbox: Sandbox, command: str) -> tuple[CommandResult, list[str] | None]:
+        """Run the verifier; how it ended, and the names of its files where they can be listed."""
+        timeout_s = self._timeout_s or task.verifier.timeout_s
+        ended = await sandbox.run(command, timeout_s=timeout_s, max_output_bytes=MAX_OUTPUT_BYTES)
+        if ended.timed_out and not self._partial:
+            raise VerifierError(f"{task.id}: {_script(task)}: the verifier ran longer than {timeout_s:g} s")
+        if ended.exit_code is None and not ended.timed_out:
+            raise VerifierError(f"{task.id}: {_script(task)}: the verifier was killed: {_last(ended)}")
+        listed = await sandbox.run(_LIST, timeout_s=LIST_S, max_output_bytes=MAX_REPORT_BYTES)
+        return ended, listed.output.split("\n") if listed.exit_code == 0 else None
+
+    async def _read(
+        self,
+        task: Task,
+        sandbox: Sandbox,
+        ended: CommandResult,
+        names: Sequence[str] | None,
+        evidence: Sequence[TamperEvidence],
+    ) -> Verdict:
+        """What the verifier's files say."""
+        report = await read_assertions(sandbox, names)
+        if report.results is not None:
+            solved = not ended.timed_out and all(found.status is AssertionStatus.PASSED for found in report.results)
+        elif ended.timed_out:
+            raise VerifierError(f"{task.id}: {_script(task)}: ran out of time, and left no report: {report.error}")
+        else:
+            solved = await self._binary(task, sandbox, ended, report.error) == 1.0
+        error = "the verifier ran out of time; what had passed by then counts" if ended.timed_out else report.error
+        guard = await _guard(sandbox)
+        return Verdict(report.results, solved, (*evidence, *guard), report_error=error)
+
+    async def _binary(self, task: Task, sandbox: Sandbox, ended: CommandResult, report_error: str) -> float:
+        """The binary outcome, from reward.txt or reward.json."""
+        try:
+            reward = await read_reward(sandbox)
+        except ValueError as error:
+            raise VerifierError(f"{task.id}: {error}") from error
+        if reward is None:
+            missing = "" if (task.verifier.path / "test.sh").is_file() else "there is no such file; "
+            reason = f"{missing}{report_error} and no reward; exit code {ended.exit_code}: {_last(ended)}"
+            raise VerifierError(f"{task.id}: {_script(task)}: {reason}")
+        return reward
 
 
-def _command(task: Task) -> str:
+async def _guard(sandbox: Sandbox) -> list[TamperEvidence]:
+    """What a guard in the verifier's own process saw."""
+    try:
+        report = await sandbox.read(f"{LOGS}/{GUARD_FILE}", max_bytes=MAX_REPORT_BYTES)
+    except SandboxVanished:
+        raise
+    except SandboxError:
+        report = b"(unreadable)"
+    return [] if report is None else read_guard(report)
+
+
+def _command(task: Task, declared: Declared, inherited: Mapping[str, str] | None = None) -> str:
     """`bash /tests/test.sh` with the verifier's variables."""
-    env = {**TRUSTED_ENV, **task.verifier.env}
+    trusted = {} if declared.covers("/root/.local/lib") else TRUSTED_ENV
+    env = {**(inherited or {}), **trusted, **task.verifier.env}
     wrong = [name for name in env if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
     if wrong:
         raise VerifierError(f"{task.id}: verifier.env: {wrong[0]!r} is not the name of a variable")
     return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in env.items()), "bash /tests/test.sh"])
 
 
-async def _report(sandbox: Sandbox) -> tuple[tuple[AssertionResult, ...] | None, str]:
-    """The assertions, or None and why there are none."""
-    try:
-        report = await sandbox.read(f"{LOGS}/ctrf.json", max_bytes=MAX_REPORT_BYTES)
-        if report is None:
-            return None, "the verifier wrote no ctrf.json"
-        return parse_ctrf(report), ""
-    except SandboxVanished:
-        raise
-    except (SandboxError, ValueError) as error:
-        return None, f"ctrf.json: {error}"
-
-
-async def _reward(sandbox: Sandbox, task: Task, ended: CommandResult, report_error: str) -> float:
-    """The binary outcome, from reward.txt or reward.json."""
-    for name in ("reward.txt", "reward.json"):
-        text = await sandbox.read(f"{LOGS}/{name}", max_bytes=MAX_REWARD_BYTES)
-        if text is None:
-            continue
-        try:
-            return parse_reward(text, is_json=name.endswith(".json"))
-        except ValueError as error:
-            raise VerifierError(f"{task.id}: {name}: {error}") from error
-    raise VerifierError(f"{task.id}: {report_error} and no reward; exit code {ended.exit_code}: {_last(ended)}")
+def _script(task: Task) -> str:
+    return str(task.verifier.path / "test.sh")
 
 
 def _last(ended: CommandResult) -> str:

@@ -1,0 +1,71 @@
+"""Verification beside the agent's live services, for tasks that declare `in_place`.
+
+The tests travel into the agent's own sandbox through its shell, which may be hostile: this is weaker than a pristine
+sandbox. Boundary: moves files and looks at the shell; the verifier itself is run by `verifier`.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import tarfile
+from collections.abc import Iterable
+from dataclasses import replace
+
+from t1.errors import VerifierError
+from t1.protocols import Sandbox
+from t1.types import TamperEvidence, TamperLevel, Task
+from t1.verification.reports import LOGS
+from t1.verification.rules import is_command_name
+
+MAX_TESTS_BYTES = 64 << 20
+BRING_S = 60.0
+INFLUENTIAL = frozenset(("command-shim", "pytest-setting", "standard-module", "test-runner", "python-path"))
+"""Rules about what a verifier in the agent's own sandbox would have used."""
+
+_LOOK = "\\builtin declare -F; \\builtin trap -p DEBUG; \\builtin alias"
+_CLEAR = f"\\unalias -a; /bin/rm -rf /tests/* /tests/.[!.]* {LOGS} && /bin/mkdir -p /tests {LOGS}"
+_NAME = re.compile(r"declare -f\w* (\S+)|alias ([^=]+)=|trap -- .* (DEBUG)")
+
+
+async def bring_tests(task: Task, sandbox: Sandbox) -> list[TamperEvidence]:
+    """Lay the tests out at /tests, with /logs/verifier empty; what the shell has redefined is evidence.
+
+    Raises VerifierError where the sandbox has no room for them.
+    """
+    looked = await sandbox.run(_LOOK, timeout_s=BRING_S)
+    names = ["".join(found) for found in _NAME.findall(looked.output)]
+    evidence = [
+        TamperEvidence("shell-function", name, "redefined in the shell that the verifier is started from")
+        for name in names
+        if is_command_name(name.rpartition("/")[2]) or name == "DEBUG"
+    ]
+    packed = base64.encodebytes(_pack(task)).decode("ascii")
+    command = f"{_CLEAR} && /usr/bin/base64 -d <<'T1' | /bin/tar -xf - -C /tests\n{packed}T1"
+    brought = await sandbox.run(command, timeout_s=BRING_S)
+    listed = await sandbox.run("/bin/ls /tests/test.sh", timeout_s=BRING_S)
+    if brought.exit_code != 0 or listed.exit_code != 0:
+        raise VerifierError(
+            f"{task.id}: in_place: the tests cannot be brought to /tests: {brought.output.strip()[-300:]}. "
+            "A namespace sandbox needs the place: NamespaceProvider(places=['/tests'])"
+        )
+    return evidence
+
+
+def hold_against(evidence: Iterable[TamperEvidence]) -> list[TamperEvidence]:
+    """The same evidence; what was only noted, because it is taken back in time elsewhere, weighs here."""
+    return [replace(found, level=TamperLevel.TAMPERING) if found.rule in INFLUENTIAL else found for found in evidence]
+
+
+def _pack(task: Task) -> bytes:
+    """The tests as a tar archive."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path in sorted(task.verifier.path.glob("*")):
+            archive.add(path, path.name, filter=lambda member: member.replace(uid=0, gid=0, uname="", gname=""))
+    if buffer.tell() > MAX_TESTS_BYTES:
+        raise VerifierError(
+            f"{task.id}: {task.verifier.path}: larger than {MAX_TESTS_BYTES} bytes, too large to travel"
+        )
+    return buffer.getvalue()
