@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from t1.types import IntArray
 
 Decode = Callable[[IntArray], str]
 ID_BYTES = np.dtype(np.int32).itemsize
+UNDECODABLE, MAX_UNDECODABLE = "\ufffd", 20
 _JSON_SPACING = re.compile(r'("(?:[^"\\]|\\.)*")|\s+', re.DOTALL)
 
 
@@ -51,14 +52,14 @@ def normalize_boundary(rest: IntArray, completion: IntArray, boundary_ids: froze
 
 def match_last_text(rest: IntArray, completion: IntArray, decode: Decode, boundary_ids: frozenset[int]) -> Match | None:
     """Match the last `completion` at the start of `rest` by its text; a message boundary must follow."""
-    content = _same_text_length(rest, completion, decode)
-    if content is None or (boundary_ids and not _boundary_run(rest[content:], boundary_ids)):
-        return None
     tail = completion[len(completion) - _boundary_run(completion[::-1], boundary_ids) :]
-    end = content + _match_tail(rest[content:], tail, boundary_ids)[0]
-    if end == len(rest):
-        return None
-    return Match(end, _common_ends(rest[:end], completion))
+    for content in _same_text_lengths(rest, completion, decode, boundary_ids):
+        if boundary_ids and not _boundary_run(rest[content:], boundary_ids):
+            continue
+        end = content + _match_tail(rest[content:], tail, boundary_ids)[0]
+        if end < len(rest):
+            return Match(end, _common_ends(rest[:end], completion))
+    return None
 
 
 def match_history(
@@ -96,12 +97,10 @@ def _match_inner_text(
     rest: IntArray, completion: IntArray, following: IntArray, decode: Decode, boundary_ids: frozenset[int]
 ) -> Match | None:
     """Match a completion by its text where the context that comes after it is known."""
-    content = _same_text_length(rest, completion, decode)
-    if content is None:
-        return None
-    for end in range(content, content + _boundary_run(rest[content:], boundary_ids) + 1):
-        if np.array_equal(rest[end : end + len(following)], following):
-            return Match(end, _common_ends(rest[:end], completion))
+    for content in _same_text_lengths(rest, completion, decode, boundary_ids):
+        for end in range(content, content + _boundary_run(rest[content:], boundary_ids) + 1):
+            if np.array_equal(rest[end : end + len(following)], following):
+                return Match(end, _common_ends(rest[:end], completion))
     return None
 
 
@@ -144,31 +143,43 @@ def _common_ends(a: IntArray, b: IntArray) -> int:
 # Text
 
 
-def _same_text_length(ids: IntArray, completion: IntArray, decode: Decode) -> int | None:
-    """Length of the shortest prefix of `ids` whose text is that of `completion`, up to the declared normalization.
+def _same_text_lengths(
+    ids: IntArray, completion: IntArray, decode: Decode, boundary_ids: frozenset[int]
+) -> Iterator[int]:
+    """Lengths of prefixes of `ids` with the text of `completion`, up to the declared normalization; shortest first.
 
-    Text without white space only grows with the prefix, so the end is found by bisection: few calls of `decode`.
+    Visible text only grows with the prefix, so the end is found by bisection: few calls of `decode`. A control token
+    is not the text that spells it: what is left without boundary tokens must be the same text, too.
     """
     text = decode(completion)
-    wanted = len(_without_space(text))
+    wanted = _num_visible(text)
     if not wanted:
-        return None  # nothing to recognise it by
+        return  # nothing to recognise it by
 
     def is_short(length: int) -> bool:
-        return len(_without_space(decode(ids[:length]))) < wanted
+        return _num_visible(decode(ids[:length])) < wanted
 
     low, high = 0, min(len(ids), len(completion))
     while is_short(high):
         if high == len(ids):
-            return None
+            return
         low, high = high, min(len(ids), 2 * high)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if is_short(middle) else (low, middle)
-    canonical = normalize_text(text)
-    # The bytes of one character may be spread over tokens, and half a character decodes to characters of its own.
-    candidates = range(high, min(len(ids), high + 3) + 1)
-    return next((n for n in candidates if normalize_text(decode(ids[:n])) == canonical), None)
+    canonical, apart = normalize_text(text), _without_space(decode(_without(completion, boundary_ids)))
+    for length in range(high, min(len(ids), high + _num_bytes_after(text)) + 1):
+        copy = ids[:length]
+        if normalize_text(decode(copy)) != canonical:
+            continue
+        if _without_space(decode(_without(copy, boundary_ids))) == apart:
+            yield length
+
+
+def _num_bytes_after(text: str) -> int:
+    """How many tokens may follow the last visible character: bytes that make none, each copied as three of them."""
+    trailing = text.rstrip()
+    return 3 * (1 + min(len(trailing) - len(trailing.rstrip(UNDECODABLE)), MAX_UNDECODABLE))
 
 
 def normalize_text(text: str) -> str:
@@ -186,6 +197,15 @@ def normalize_text(text: str) -> str:
             parts.append("{")
             at = start + 1
     return "".join(parts) + text[at:]
+
+
+def _num_visible(text: str) -> int:
+    """Characters but white space and U+FFFD: bytes that do not make a character yet may count as several of those."""
+    return len(_without_space(text)) - text.count(UNDECODABLE)
+
+
+def _without(ids: IntArray, some: frozenset[int]) -> IntArray:
+    return ids[np.isin(ids, list(some), invert=True)]
 
 
 def _without_space(text: str) -> str:

@@ -22,13 +22,17 @@ TEXT = [
 
 
 class Chat:
-    """ChatML by hand over a byte-level BPE."""
+    """ChatML by hand over a small BPE."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.start, self.end = tokenizer.token_to_id("<|im_start|>"), tokenizer.token_to_id("<|im_end|>")
         self.newline = int(self.ids("\n")[0])
         self.boundary_ids = frozenset({self.end, self.newline})
+
+    @property
+    def vocab_size(self) -> int:
+        return self.tokenizer.get_vocab_size()
 
     def ids(self, text: str) -> np.ndarray:
         return np.array(self.tokenizer.encode(text).ids, dtype=np.int32)
@@ -66,8 +70,8 @@ class Chat:
         """Where captures start when each turn returns only the rows of tokens fed first in it."""
         return [0, *(len(prompt) + len(completion) - 1 for prompt, completion in exchanges[:-1])]
 
-    @staticmethod
     def turns(
+        self,
         exchanges: Sequence[tuple[np.ndarray, np.ndarray]],
         *,
         starts: Sequence[int] | None = None,
@@ -82,7 +86,7 @@ class Chat:
                 completion=completion,
                 logprobs=-rng.random(len(completion), dtype=np.float32) - np.float32(0.01),
                 versions=np.full(len(completion), 5 if versions is None else versions[index], dtype=np.int32),
-                finish=FinishReason.STOP,
+                finish=FinishReason.STOP if completion[-1] == self.end else FinishReason.LENGTH,
             )
             if starts is not None:
                 number = len(prompt) + len(completion) - 1 - starts[index]
@@ -101,7 +105,12 @@ class Chat:
         rollout = self.rollout(turns)
         trajectories = assemble(rollout.id, turns, **settings)
         return trajectories, audit(
-            rollout, trajectories, vocab_size=400, num_experts=NUM_EXPERTS, decode=settings["decode"]
+            rollout,
+            trajectories,
+            vocab_size=self.vocab_size,
+            num_experts=NUM_EXPERTS,
+            decode=settings["decode"],
+            boundary_ids=settings["boundary_ids"],
         )
 
 
@@ -111,16 +120,40 @@ def _rows(rng: np.random.Generator, number: int) -> np.ndarray:
     return np.stack([first, (first + rng.integers(1, NUM_EXPERTS, first.shape)) % NUM_EXPERTS], axis=2).astype(np.uint8)
 
 
-@pytest.fixture(scope="session")
-def chat() -> Chat:
+def byte_level() -> Tokenizer:
+    """As GPT-2 and Qwen have it: every byte is a character of the alphabet."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    return _trained(tokenizer, [], alphabet)
+
+
+def byte_fallback() -> Tokenizer:
+    """As Llama 2 and Gemma have it: characters, and bytes for those that are not in the vocabulary."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return _trained(tokenizer, ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))], ["\n"])
+
+
+def _trained(tokenizer: Tokenizer, special: list[str], alphabet: list[str]) -> Tokenizer:
     trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=["<|im_start|>", "<|im_end|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        vocab_size=400 + len(special),
+        special_tokens=["<|im_start|>", "<|im_end|>", *special],
+        initial_alphabet=alphabet,
         show_progress=False,
     )
     tokenizer.train_from_iterator(TEXT, trainer)
-    return Chat(tokenizer)
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def chat() -> Chat:
+    return Chat(byte_level())
+
+
+@pytest.fixture(scope="session", params=[byte_level, byte_fallback], ids=lambda make: make.__name__)
+def any_chat(request: pytest.FixtureRequest) -> Chat:
+    """Both kinds of tokenizers, one after the other."""
+    return Chat(request.param())
