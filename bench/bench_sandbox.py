@@ -106,15 +106,16 @@ async def script_ms(task: Task, provider: SandboxProvider) -> float:
 
 
 def traces() -> dict[str, int]:
-    """What there is of us on this machine, by kind."""
+    """What there is of this process on the machine, by kind."""
+    mine = f"{PREFIX}{os.getpid()}-"
     children = [pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
     place = cgroups.find()
-    groups = [path for parent in place.parents.values() for path in parent.glob(f"{PREFIX}*")] if place else []
+    parents = set(place.parents.values()) if place else set()
     return {
         "processes": len(children),
-        "mounts": len(Path("/proc/self/mounts").read_text().splitlines()),
-        "cgroups": len(groups),
-        "directories": sum(len(list(path.glob("s*"))) for path in default_root().glob(f"{PREFIX}{os.getpid()}-*")),
+        "mounts": sum(mine in line for line in Path("/proc/self/mounts").read_text().splitlines()),
+        "cgroups": sum(1 for parent in parents for _ in parent.glob(f"{mine}*")),
+        "directories": sum(1 for _ in default_root().glob(f"{mine}*/s*")),
         "descriptors": len(os.listdir("/proc/self/fd")),  # noqa: PTH208
     }
 
