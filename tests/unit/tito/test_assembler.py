@@ -46,30 +46,6 @@ def test_a_rollout_without_turns_has_no_segments():
     assert assemble(RolloutId("task", 0, 0), ()) == ()
 
 
-def test_a_missing_newline_after_the_end_of_turn_joins_as_context(chat):
-    """Case T2: the newline that the rebuilt boundary adds is context in prompt and stream alike."""
-    turns = chat.turns(chat.exchanges("ls", "done"))
-    (trajectory,), report = chat.checked(turns)
-    newline = len(turns[0].prompt) + len(turns[0].completion)
-    assert trajectory.tokens[newline] == chat.newline
-    assert not trajectory.mask[newline]
-    assert not report.findings
-
-
-def test_a_boundary_token_that_the_harness_lacks_is_normalized(chat):
-    """Case T2: the harness closes a turn by a newline alone; what was sampled stays."""
-    prompt, said = chat.opening(), chat.said("ls")
-    again = np.concatenate([prompt, said[:-1], chat.observed()])
-    third = np.concatenate([again, chat.said("cat")[:-1], chat.observed()])
-    turns = chat.turns([(prompt, said), (again, chat.said("cat")), (third, chat.said("done"))])
-    (trajectory,), report = chat.checked(turns, decode=None)
-    assert cases([trajectory]) == [[Case.OPEN, Case.NORMALIZED, Case.NORMALIZED]]
-    assert [boundary.residual for boundary in trajectory.boundaries] == [0, 1, 2]
-    assert sampled([trajectory]) == everything(turns)
-    assert trajectory.tokens[len(prompt) + len(said)] == chat.newline
-    assert not report.findings
-
-
 def test_whitespace_before_the_stop_id_is_normalized_and_its_row_kept(chat):
     prompt = chat.opening()
     said = np.concatenate([chat.ids("ls\n"), [chat.end]]).astype(np.int32)
@@ -78,20 +54,6 @@ def test_whitespace_before_the_stop_id_is_normalized_and_its_row_kept(chat):
     (trajectory,), report = chat.checked(turns, decode=None)
     assert cases([trajectory]) == [[Case.OPEN, Case.NORMALIZED]]
     np.testing.assert_array_equal(trajectory.routing, np.concatenate([turn.routing for turn in turns]))
-    assert not report.findings
-
-
-def test_a_retokenized_completion_keeps_the_sampled_ids(chat):
-    """Cases T13 and T4: non-canonical ids are trained as sampled; the harness's copy never enters the stream."""
-    prompt = chat.opening()
-    odd = np.concatenate([chat.letters("echo hello"), [chat.end]]).astype(np.int32)
-    again = np.concatenate([prompt, chat.said("echo hello"), chat.observed()])
-    turns = chat.turns([(prompt, odd), (again, chat.said("done"))])
-    (trajectory,), report = chat.checked(turns)
-    assert cases([trajectory]) == [[Case.OPEN, Case.RETOKENIZED]]
-    assert sampled([trajectory]) == everything(turns)
-    assert trajectory.boundaries[1].residual > 0
-    assert report.counters["completion_same_text"] == 1
     assert not report.findings
 
 
@@ -139,61 +101,6 @@ def test_other_text_splits(chat, changed):
     trajectories, report = chat.checked(turns)
     assert cases(trajectories) == [[Case.OPEN], [Case.SPLIT]]
     assert sampled(trajectories) == everything(turns)
-    assert not report.findings
-
-
-def test_stripped_thinking_splits_and_is_counted(chat):
-    """Case T1: a template that strips past thinking opens a new segment; training goes on."""
-    prompt = chat.opening()
-    again = np.concatenate([prompt, chat.said("ls"), chat.observed()])
-    turns = chat.turns([(prompt, chat.said("<think>which files?</think>ls")), (again, chat.said("done"))])
-    trajectories, report = chat.checked(turns)
-    assert cases(trajectories) == [[Case.OPEN], [Case.SPLIT]]
-    assert sampled(trajectories) == everything(turns)
-    assert report.counters["case_split"] == 1
-    assert report.counters["completion_gone"] == 1
-    assert report.trainable
-
-
-def test_a_cleared_tool_call_splits_and_only_recorded_ids_are_trained(chat):
-    """Case T3: a field of the assistant message is cleared before the history is rendered."""
-    prompt = chat.opening()
-    again = np.concatenate([prompt, chat.said("run it"), chat.observed()])
-    turns = chat.turns([(prompt, chat.said('run it {"command": "ls"}')), (again, chat.said("done"))])
-    trajectories, report = chat.checked(turns)
-    assert sampled(trajectories) == everything(turns)
-    assert report.trainable
-
-
-def test_a_retry_with_the_same_prompt_opens_a_segment_of_its_own(chat):
-    """Case T8: the client asks again; the first reply crashes nothing and the retry proceeds."""
-    prompt = chat.opening()
-    turns = chat.turns([(prompt, chat.said("ls")), (prompt, chat.said("done"))])
-    trajectories, report = chat.checked(turns)
-    assert cases(trajectories) == [[Case.OPEN], [Case.SPLIT]]
-    assert not report.findings
-
-
-def test_a_reply_that_nobody_saw_leaves_no_trace_in_the_stream(chat):
-    """Case T8: a reply lost to a time-out is no turn; the retry's capture starts where the seen rows end."""
-    exchanges = chat.exchanges("ls", "done")
-    starts = chat.deltas(exchanges)
-    lost = chat.turns([(exchanges[1][0], chat.said("never seen"))], starts=[starts[1]])
-    turns = chat.turns(exchanges, starts=starts)
-    (trajectory,), report = chat.checked(turns)
-    assert not set(chat.said("never seen")[:-1].tolist()) <= set(trajectory.tokens.tolist())
-    assert len(lost) == 1 and not report.findings
-
-
-def test_a_middle_turn_that_was_cut_stays_and_is_trained(chat):
-    """Case T10: a completion cut by max_tokens has no stop id; the closing tokens join as context."""
-    prompt, cut = chat.opening(), chat.ids("echo hel")
-    again = np.concatenate([prompt, cut, [chat.end], chat.observed()]).astype(np.int32)
-    turns = chat.turns([(prompt, cut), (again, chat.said("done"))], starts=[0, len(prompt) + len(cut) - 1])
-    (trajectory,), report = chat.checked(turns)
-    assert cases([trajectory]) == [[Case.OPEN, Case.STRICT]]
-    closing = len(prompt) + len(cut)
-    assert trajectory.tokens[closing] == chat.end and not trajectory.mask[closing]
     assert not report.findings
 
 
