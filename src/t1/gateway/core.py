@@ -72,6 +72,8 @@ class Session:
     ) -> None:
         self.opening, self.name = opening, opening.session
         self.counts: Counter[str] = Counter()
+        self.spent = asyncio.Event()
+        """Set once a limit of this session refused a call."""
         self._limit_met: StopReason | None = None
         self._context_full = False
         self.failure: Exception | None = None
@@ -99,11 +101,6 @@ class Session:
     def stop(self) -> StopReason | None:
         """The limit that refused a call. A client that comes back with a shorter prompt was not stopped by it."""
         return self._limit_met or (StopReason.TOKEN_LIMIT if self._context_full else None)
-
-    @property
-    def spent(self) -> bool:
-        """True once a limit of this session refused a call."""
-        return self._limit_met is not None
 
     def record(self) -> Recorded:
         """Everything so far."""
@@ -198,6 +195,7 @@ class Session:
 
     def _limit(self, reason: StopReason, message: str) -> GatewayError:
         self._limit_met = reason
+        self.spent.set()
         self.counts["refused_by_limit"] += 1
         # Not 429: clients would try again by themselves until their own patience ends.
         return GatewayError(403, str(reason), f"{message}; the episode is over")

@@ -25,9 +25,8 @@ from t1.protocols import Sampler, Sandbox
 from t1.types import Episode, StopReason, Task
 
 MAX_OUTPUT_CHARS = 2000
-SPENT_GRACE_S = 3.0
-"""How long an agent may go on after its session's limits refused a call: many ask again and again, in vain."""
-WATCH_EVERY_S = 0.25
+CANCEL_S = 30.0
+"""How long an agent program may take to clean up once it is cancelled."""
 STOPPED = 143
 """Status of an agent that was stopped."""
 
@@ -95,11 +94,15 @@ class GatewayHarness:
         agent_url: str = "",
         record: Path | None = None,
         listener: Listener | None = None,
+        grace_s: float = 3.0,
     ) -> None:
-        """`agent_url`: the server's root as the agent sees it, where that is not the server's own (port then fixed)."""
+        """`agent_url`: the server's root as the agent sees it, where that is not the server's own (port then fixed).
+
+        `grace_s`: how long an agent may go on after its session's limits refused a call: many ask again and again.
+        """
         self._program, self._renderer, self._config = program, renderer, config
         self._port, self._agent_url, self._record = port, agent_url, record
-        self._listener = listener
+        self._listener, self._grace_s = listener, grace_s
         self._serving: dict[Sampler, _Serving] = {}
         self._lock = asyncio.Lock()
 
@@ -132,19 +135,19 @@ class GatewayHarness:
 
     async def _until_spent(self, gateway: Gateway, session: str, running: Coroutine[Any, Any, AgentExit]) -> AgentExit:
         """The agent's end; one that goes on after its session's limits refused a call is stopped (case T11)."""
-        program, spent_since = asyncio.ensure_future(running), None
+        program = asyncio.ensure_future(running)
+        spent = asyncio.ensure_future(gateway.spent(session))
         try:
-            while not program.done():
-                await asyncio.wait([program], timeout=WATCH_EVERY_S)
-                if spent_since is None and gateway.spent(session):
-                    spent_since = time.monotonic()
-                if spent_since is not None and time.monotonic() - spent_since > SPENT_GRACE_S and not program.done():
-                    return AgentExit(STOPPED, "stopped: the session's limits are used up")
+            await asyncio.wait({program, spent}, return_when=asyncio.FIRST_COMPLETED)
+            if not program.done():
+                await asyncio.wait({program}, timeout=self._grace_s)
+            if not program.done():
+                return AgentExit(STOPPED, "stopped: the session's limits are used up")
             return program.result()
         finally:
-            if not program.done():
-                program.cancel()
-                await asyncio.gather(program, return_exceptions=True)
+            for task in (program, spent):
+                task.cancel()
+            await asyncio.wait({program, spent}, timeout=CANCEL_S)
 
     @asynccontextmanager
     async def _served(self, sampler: Sampler) -> AsyncIterator[_Serving]:

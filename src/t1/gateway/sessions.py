@@ -130,9 +130,9 @@ class Gateway:
         """How many ids the prompt of this request would have; nothing is recorded."""
         return await self._live(session, request.model).count_tokens(request)
 
-    def spent(self, session: str) -> bool:
-        """True once a limit of the session refused a call: every further one will be refused too."""
-        return self._live(session).spent
+    async def spent(self, session: str) -> None:
+        """Returns once a limit of the session refused a call: nothing more will come of it."""
+        await self._live(session).spent.wait()
 
     def turns(self, session: str) -> tuple[Turn, ...]:
         """The turns of an open session so far."""

@@ -75,6 +75,20 @@ async def test_the_sessions_limits_end_the_episode(limits, stop, num_turns):
     assert episode.stop is stop and len(episode.turns) == num_turns
 
 
+async def test_an_agent_that_asks_again_and_again_after_its_limits_is_stopped():
+    """Case T11: it would burn its whole time."""
+    asked = []
+
+    async def stubborn(task, sandbox, endpoint, deadline):
+        while True:
+            asked.append(await TextAgent().run(task, sandbox, endpoint, deadline))
+
+    harness = GatewayHarness(Program(stubborn), RENDERER, GatewayConfig(max_turns=2), grace_s=0.1)
+    sandbox = await FakeSandboxProvider().open(TASK)
+    episode = await harness.run(TASK, sandbox, policy("echo one", "echo two", "exit"), session="s")
+    assert episode.stop is StopReason.TURN_LIMIT and len(episode.turns) == 2 and asked
+
+
 async def test_a_full_context_ends_the_episode():
     """Case T11."""
     episode, _ = await run(TextAgent(), policy("echo one", "echo two", "exit", max_context=80))
