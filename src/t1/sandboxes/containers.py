@@ -16,6 +16,7 @@ from pathlib import Path
 from t1.errors import SandboxError
 from t1.sandboxes.container import COPY_S, ContainerSandbox
 from t1.sandboxes.engine import CALL_S, ContainerEngine, find_engine
+from t1.sandboxes.health import become_healthy
 from t1.sandboxes.images import BuiltImage, ImageCache
 from t1.sandboxes.leases import default_root, lease, remove, sweep
 from t1.sandboxes.owners import EXPIRES, LABEL, OWNER, Owner, sweep_containers
@@ -23,7 +24,7 @@ from t1.sandboxes.piped import LOOP
 from t1.sandboxes.proxy import PORT, AllowLists, variables
 from t1.sandboxes.reach import Address
 from t1.sandboxes.snapshots import Snapshot
-from t1.types import FileChanges, Healthcheck, Task
+from t1.types import FileChanges, Task
 
 LOGS = "/logs"
 DROPPED = ("AUDIT_WRITE", "MKNOD", "NET_RAW", "SETPCAP", "SYS_CHROOT")
@@ -81,7 +82,7 @@ class ContainerProvider:
         sandbox = await self._start(task, image, {}, user=task.environment.user, env=env, reach=reach)
         if task.environment.healthcheck is not None:
             try:
-                await _become_healthy(sandbox, task.environment.healthcheck)
+                await become_healthy(sandbox, task.environment.healthcheck)
             except BaseException:
                 await sandbox.close()
                 raise
@@ -211,17 +212,3 @@ def _make_logs(directory: Path) -> Path:
         path.mkdir()
         path.chmod(0o700 if path == directory else 0o777)
     return logs
-
-
-async def _become_healthy(sandbox: ContainerSandbox, check: Healthcheck) -> None:
-    """Ask until the answer is yes. Raises SandboxError when it stays no."""
-    began, left = time.monotonic(), check.retries
-    while True:
-        ended = await sandbox.run(f"( {check.command}\n)", timeout_s=check.timeout_s)
-        if ended.exit_code == 0:
-            return
-        if time.monotonic() - began >= check.start_period_s:
-            left -= 1
-        if left <= 0:
-            raise SandboxError(f"unhealthy after {check.retries} tries: {check.command}: {ended.output.strip()[-300:]}")
-        await asyncio.sleep(check.interval_s)

@@ -30,6 +30,7 @@ DEFAULT_ENV: Mapping[str, str] = {
 }
 SYSTEM = ("bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "tests", "usr")
 """Top-level directories that are the host's, the kernel's or the verifier's: read-only, never a place."""
+ROOT = ("root", "0", "root:root", "0:0")
 IGNORED = ("FROM", "CMD", "ENTRYPOINT", "LABEL", "EXPOSE")
 
 
@@ -71,6 +72,8 @@ class Image:
 def read_image(environment: Environment) -> Image:
     """The image of a task's environment; without a Dockerfile, the defaults."""
     path = environment.path / "Dockerfile"
+    if environment.user not in (None, *ROOT):
+        raise TaskError(path, f"namespace sandboxes have no user {environment.user!r}; use containers", "agent.user")
     reader = _Reader(path, environment)
     if path.is_file():
         for line, keyword, rest in _instructions(path):
@@ -115,7 +118,7 @@ class _Reader:
     def take(self, line: int, keyword: str, rest: str) -> None:
         """Honour one instruction, or refuse it."""
         where = f"line {line}: {keyword}"
-        if keyword in IGNORED or (keyword == "USER" and rest in ("root", "0", "root:root", "0:0")):
+        if keyword in IGNORED or (keyword == "USER" and rest in ROOT):
             return
         if keyword == "WORKDIR":
             self._workdir = self._absolute(self._expand(rest), where)

@@ -19,6 +19,7 @@ from t1.errors import SandboxError, SandboxVanished, TaskError
 from t1.sandboxes.cgroups import Group, GroupLimits
 from t1.sandboxes.confinement import Confinement, Mounts, SandboxProbe, command_line, probe
 from t1.sandboxes.dockerfile import Image
+from t1.sandboxes.health import become_healthy
 from t1.sandboxes.home import Home, check_passable
 from t1.sandboxes.leases import remove
 from t1.sandboxes.nursery import Confine, Nursery
@@ -265,6 +266,8 @@ class NamespaceProvider:
                 if ended.exit_code != 0:
                     reason = "ran out of time" if ended.timed_out else f"exit code {ended.exit_code}"
                     raise TaskError(image.source, f"{reason}: {ended.output.strip()[-500:]}", step.where)
+            if task.environment.healthcheck is not None:
+                await become_healthy(sandbox, task.environment.healthcheck)
         except BaseException:
             await sandbox.close()
             raise
