@@ -1,9 +1,14 @@
 """The rollouts of a step, and what was trained of them, in one Parquet file.
 
 One row a rollout, with its turns and its trajectories nested, so that any Parquet reader can query them. A prompt is
-stored as what it adds to the turn before it, so bytes grow with tokens and not with turns × tokens. Of trajectories
-every column is stored as it was trained. Only their routing, the widest column, is stored as spans of the turns'
-captures, after the spans were found to give it back bit for bit; rows that no spans give back are stored as they are.
+stored as what it adds to the earlier turn that it goes on from, so bytes grow with tokens and not with turns × tokens.
+Of trajectories every column is stored as it was trained. Only their routing, the widest column, is stored as spans of
+the turns' captures, after the spans were found to give it back bit for bit; rows that no spans give back are stored as
+they are.
+
+Text. Parquet's strings are UTF-8, which has no lone surrogates. A text that holds one is stored twice: readable, with
+U+FFFD in its place, and exact, as bytes (Python's `surrogatepass`); what is read is exact. NUL needs nothing. Pages
+carry checksums: a bit that flips on disk makes the file unreadable instead of being believed.
 
 Boundary: reads and writes values, exactly; it judges nothing (`t1.training.offline_audit` does).
 """
@@ -11,6 +16,7 @@ Boundary: reads and writes values, exactly; it judges nothing (`t1.training.offl
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Sequence
 from itertools import pairwise
@@ -39,7 +45,11 @@ from t1.types import (
     Turn,
 )
 
-FORMAT = b"t1-rollouts-1"
+FORMAT = b"t1-rollouts-2"
+READABLE = (FORMAT, b"t1-rollouts-1")
+"""The first format knew only the turn before, and no exact texts: what is missing in it has one meaning."""
+LOOK_BACK = 32
+"""Turns among which the one that a prompt goes on from is looked for; more branches at once only cost bytes."""
 _OUTCOME = TypeAdapter(Outcome)
 _INTS, _FLOATS = pa.large_list(pa.int32()), pa.large_list(pa.float32())
 _ROUTING = pa.struct(
@@ -52,7 +62,8 @@ _BOUNDARY = pa.struct(
 )
 _TURN = pa.struct(
     [
-        ("shared", pa.int32()),  # tokens that the prompt shares with the last turn's prompt and completion
+        ("base", pa.int32()),  # the earlier turn that the prompt goes on from; −1 where there is none
+        ("shared", pa.int32()),  # tokens that the prompt shares with that turn's prompt and completion
         ("added", _INTS),  # the rest of the prompt
         ("completion", _INTS),
         ("logprobs", _FLOATS),
@@ -62,6 +73,8 @@ _TURN = pa.struct(
         ("routing_start", pa.int32()),
         ("action", pa.large_string()),
         ("observation", pa.large_string()),
+        ("exact_action", pa.large_binary()),  # null where the string is exact
+        ("exact_observation", pa.large_binary()),
         ("queue_s", pa.float64()),
         ("prefill_s", pa.float64()),
         ("decode_s", pa.float64()),
@@ -114,7 +127,7 @@ def write_step(path: Path, rollouts: Sequence[Rollout], trajectories: Sequence[T
     scratch = path.with_name(f".{path.name}.new")
     try:
         with scratch.open("wb") as file:
-            pq.write_table(table, file, compression="zstd")
+            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(path)
@@ -128,11 +141,13 @@ def write_step(path: Path, rollouts: Sequence[Rollout], trajectories: Sequence[T
 def read_step(path: Path) -> tuple[list[Rollout], list[Trajectory]]:
     """The rollouts and trajectories of a step's file, as they were written."""
     try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
+        table = pq.read_table(path, page_checksum_verification=True)
+    except (OSError, pa.ArrowException) as error:
         raise RunError(f"{path}: no readable file of rollouts: {error}") from error
-    if (table.schema.metadata or {}).get(b"format") != FORMAT:
+    if (table.schema.metadata or {}).get(b"format") not in READABLE:
         raise RunError(f"{path}: a Parquet file, but not of rollouts in the format {FORMAT.decode()}")
+    if table.schema.metadata[b"format"] == FORMAT and not table.schema.equals(SCHEMA):
+        raise RunError(f"{path}: its columns are not those of the format {FORMAT.decode()}: the file is damaged")
     rollouts, placed = [], []
     for row in _cells(table.to_struct_array().combine_chunks()):
         rollout = _rollout(row)
@@ -154,7 +169,7 @@ def unpack_rollout(packed: bytes) -> Rollout:
     """The rollout that `pack_rollout` packed."""
     with pa.ipc.open_stream(packed) as reader:
         table = reader.read_all()
-    if (table.schema.metadata or {}).get(b"format") != FORMAT or table.num_rows != 1:
+    if (table.schema.metadata or {}).get(b"format") not in READABLE or table.num_rows != 1:
         raise RunError(f"expected one packed rollout in the format {FORMAT.decode()}, got {table.num_rows} rows")
     (row,) = _cells(table.to_struct_array().combine_chunks())
     return _rollout(row)
@@ -171,7 +186,7 @@ def _rollout_record(rollout: Rollout, parts: Sequence[tuple[int, Trajectory]]) -
         "member": rollout.id.member,
         "task_digest": rollout.task_digest,
         "attempts": rollout.attempts,
-        "outcome": _OUTCOME.dump_json(rollout.outcome).decode(),
+        "outcome": json.dumps(_OUTCOME.dump_python(rollout.outcome, mode="json")),
         **{name: getattr(rollout.timings, name) for name in _TIMINGS},
         "turns": _turn_records(rollout.turns),
         "trajectories": [_trajectory_record(place, trajectory, rollout.turns) for place, trajectory in parts],
@@ -179,13 +194,14 @@ def _rollout_record(rollout: Rollout, parts: Sequence[tuple[int, Trajectory]]) -
 
 
 def _turn_records(turns: Sequence[Turn]) -> list[Record]:
-    """The turns, each prompt as its difference from the turn before."""
+    """The turns, each prompt as its difference from an earlier turn."""
     records = []
-    seen: IntArray = np.empty(0, dtype=np.int32)  # the last prompt and completion
-    for turn in turns:
-        shared = _common_prefix(seen, turn.prompt)
+    for index, turn in enumerate(turns):
+        base, shared = _base_of(turns, index)
+        (action, exact_action), (observation, exact_observation) = _text(turn.action), _text(turn.observation)
         records.append(
             {
+                "base": base,
                 "shared": shared,
                 "added": turn.prompt[shared:],
                 "completion": turn.completion,
@@ -194,8 +210,10 @@ def _turn_records(turns: Sequence[Turn]) -> list[Record]:
                 "finish": str(turn.finish),
                 "routing": _routing_record(turn.routing),
                 "routing_start": turn.routing_start,
-                "action": turn.action,
-                "observation": turn.observation,
+                "action": action,
+                "observation": observation,
+                "exact_action": exact_action,
+                "exact_observation": exact_observation,
                 "queue_s": turn.timings.queue_s,
                 "prefill_s": turn.timings.prefill_s,
                 "decode_s": turn.timings.decode_s,
@@ -203,8 +221,27 @@ def _turn_records(turns: Sequence[Turn]) -> list[Record]:
                 "sandbox_s": turn.sandbox_s,
             }
         )
-        seen = np.concatenate([turn.prompt, turn.completion])
     return records
+
+
+def _base_of(turns: Sequence[Turn], index: int) -> tuple[int, int]:
+    """(turn, tokens) of the earlier turn that the prompt shares most with; (−1, 0) where there is none."""
+    base, most = -1, 0
+    for earlier in range(index - 1, max(index - 1 - LOOK_BACK, -1), -1):
+        seen = np.concatenate([turns[earlier].prompt, turns[earlier].completion])
+        shared = _common_prefix(seen, turns[index].prompt)
+        if shared > most:
+            base, most = earlier, shared
+        if shared in (len(seen), len(turns[index].prompt)):
+            break
+    return base, most
+
+
+def _text(text: str) -> tuple[str, bytes | None]:
+    """(what a string column can hold, the exact text where that is another one)."""
+    exact = text.encode("utf-8", "surrogatepass")
+    readable = exact.decode("utf-8", "replace")
+    return readable, None if readable == text else exact
 
 
 def _trajectory_record(place: int, trajectory: Trajectory, turns: Sequence[Turn]) -> Record:
@@ -296,17 +333,19 @@ def _rollout(record: Record) -> Rollout:
         id=RolloutId(record["task"], record["group"], record["member"]),
         task_digest=record["task_digest"],
         turns=_turns(record["turns"]),
-        outcome=_OUTCOME.validate_json(record["outcome"]),
+        outcome=_OUTCOME.validate_python(json.loads(record["outcome"])),
         timings=RolloutTimings(**{name: record[name] for name in _TIMINGS}),
         attempts=record["attempts"],
     )
 
 
 def _turns(records: Sequence[Record]) -> tuple[Turn, ...]:
-    turns = []
-    seen: IntArray = np.empty(0, dtype=np.int32)
-    for record in records:
-        prompt = np.concatenate([seen[: record["shared"]], record["added"]])
+    turns: list[Turn] = []
+    for index, record in enumerate(records):
+        prompt, base = record["added"], record.get("base", index - 1)
+        if record["shared"]:
+            prompt = np.concatenate([turns[base].prompt, turns[base].completion])[: record["shared"]]
+            prompt = np.concatenate([prompt, record["added"]])
         turns.append(
             Turn(
                 prompt=prompt,
@@ -316,16 +355,22 @@ def _turns(records: Sequence[Record]) -> tuple[Turn, ...]:
                 finish=FinishReason(record["finish"]),
                 routing=_routing(record["routing"]),
                 routing_start=record["routing_start"],
-                action=record["action"],
-                observation=record["observation"],
+                action=_exact(record, "action"),
+                observation=_exact(record, "observation"),
                 timings=SampleTimings(
                     record["queue_s"], record["prefill_s"], record["decode_s"], record["cached_tokens"]
                 ),
                 sandbox_s=record["sandbox_s"],
             )
         )
-        seen = np.concatenate([prompt, record["completion"]])
     return tuple(turns)
+
+
+def _exact(record: Record, name: str) -> str:
+    """A text as it was written."""
+    exact: bytes | None = record.get(f"exact_{name}")
+    text: str = record[name] if exact is None else exact.decode("utf-8", "surrogatepass")
+    return text
 
 
 def _trajectory(record: Record, rollout: Rollout) -> Trajectory:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from t1.errors import RunError
-from t1.rollouts.store import read_step, write_step
+from t1.rollouts.store import _TURN, SCHEMA, pack_rollout, read_step, unpack_rollout, write_step
 from t1.types import (
     AssertionResult,
     AssertionStatus,
@@ -149,6 +149,85 @@ def test_bytes_grow_with_tokens_not_with_turns_times_tokens(tmp_path):
         write_step(tmp_path / "step.parquet", [rollout], [])
         sizes.append((tmp_path / "step.parquet").stat().st_size)
     assert sizes[1] < 4.5 * sizes[0]
+
+
+def test_interleaved_branches_cost_no_more_than_one_after_the_other(tmp_path):
+    """Turns A1 B1 A2 B2 …: each prompt is stored as what it adds to its own branch."""
+    rng = np.random.default_rng(8)
+    branches = [rollout_of(rng, 0, num_turns=30, routed=False)[0].turns for _ in range(3)]
+    sizes = []
+    for turns in (
+        tuple(turn for branch in branches for turn in branch),
+        tuple(turn for together in zip(*branches, strict=True) for turn in together),
+    ):
+        rollout = replace(rollout_of(rng, 0)[0], turns=turns)
+        write_step(tmp_path / "step.parquet", [rollout], [])
+        assert same(read_step(tmp_path / "step.parquet")[0], [rollout])
+        sizes.append((tmp_path / "step.parquet").stat().st_size)
+    assert sizes[1] < 1.2 * sizes[0]
+
+
+TEXTS = {
+    "lone surrogate": "name \ud83d end",
+    "reversed pair": "\ude42\ud83d",
+    "surrogate escape": b"\xff\xfe".decode("utf-8", "surrogateescape"),
+    "nul": "a\x00b\x00",
+    "carriage return": "a\r\nb\r",
+    "replacement character": "\ufffd",
+    "not a character": "\uffff\U0010ffff",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_any_text_comes_back_exactly_and_can_be_read_by_others(tmp_path, text):
+    rollout, _ = rollout_of(np.random.default_rng(9), 0)
+    first, *rest = rollout.turns
+    verdict = replace(rollout.outcome.verdict, report_error=text)
+    rollout = replace(
+        rollout,
+        turns=(replace(first, action=text, observation=f"{text}!"), *rest),
+        outcome=replace(rollout.outcome, verdict=verdict),
+    )
+    write_step(tmp_path / "step.parquet", [rollout], [])
+    assert same(read_step(tmp_path / "step.parquet")[0], [rollout])
+    assert same(unpack_rollout(pack_rollout(rollout)), rollout)
+    (row,) = pq.read_table(tmp_path / "step.parquet").to_pylist()
+    shown = row["turns"][0]["action"]
+    assert shown.encode("utf-8") and (shown == text) == (row["turns"][0]["exact_action"] is None)
+
+
+def test_a_byte_that_flips_on_disk_is_never_believed(tmp_path):
+    """Whatever the column, texts and timings too: what is read is what was written, or nothing."""
+    rollout, trajectory = rollout_of(np.random.default_rng(10), 0)
+    path = tmp_path / "step.parquet"
+    write_step(path, [rollout], [trajectory])
+    whole = path.read_bytes()
+    refused = 0
+    for position in np.random.default_rng(11).integers(4, len(whole), 60).tolist():
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
+        try:
+            assert same(read_step(path), ([rollout], [trajectory])), position
+        except RunError:
+            refused += 1
+    assert refused
+
+
+def test_the_first_format_is_still_read(tmp_path):
+    """It has no base and no exact texts: a prompt goes on from the turn before."""
+    rollout, trajectory = rollout_of(np.random.default_rng(12), 0)
+    path = tmp_path / "step.parquet"
+    write_step(path, [rollout], [trajectory])
+    rows = pq.read_table(path).to_pylist()
+    for turn in rows[0]["turns"]:
+        for name in ("base", "exact_action", "exact_observation"):
+            del turn[name]
+    kept = [field for field in _TURN if field.name not in ("base", "exact_action", "exact_observation")]
+    old = pa.schema(
+        [pa.field("turns", pa.large_list(pa.struct(kept))) if field.name == "turns" else field for field in SCHEMA],
+        metadata={b"format": b"t1-rollouts-1"},
+    )
+    pq.write_table(pa.Table.from_pylist(rows, schema=old), path)
+    assert same(read_step(path), ([rollout], [trajectory]))
 
 
 def test_any_parquet_reader_can_query_the_file(tmp_path):
