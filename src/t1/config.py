@@ -150,6 +150,10 @@ class RewardSection(Section):
     """None = the largest assertion count of the training pool. Written into the run; a resume may not change it."""
     max_fallback_share: float = Field(0.02, ge=0, le=1)
     """The run warns above this share of rewards that fell back to the binary outcome."""
+    tamper: Literal["zero", "record", "drop"] = "zero"
+    """What becomes of a reward where the agent tampered with its verification. Evidence is recorded in any case."""
+    partial_reports: bool = True
+    """A verifier that runs out of time but left a readable report counts for what had passed by then."""
 
 
 class TitoSection(Section):

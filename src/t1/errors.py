@@ -18,6 +18,7 @@ T1Error
 │   ├── AgentError                a foreign agent program never called the model
 │   ├── RoutingError              missing, short, repeated, all-zero, out-of-range or wrong-version capture
 │   └── VerifierError             the verifier could not run, hung, or wrote nonsense
+├── RolloutDropped            the run's own policy gives an attempt no score; not launched again
 └── IntegrityError            a law of design.md is broken: the program stops
 """
 
@@ -100,6 +101,10 @@ class RoutingError(InfrastructureError):
 
 class VerifierError(InfrastructureError):
     """The verifier could not run: no score."""
+
+
+class RolloutDropped(T1Error):
+    """The run's policy drops this attempt: no score, no training, and no other attempt in its place."""
 
 
 class IntegrityError(T1Error):

@@ -17,6 +17,7 @@ import numpy as np
 
 from t1.config import RunConfig
 from t1.errors import InfrastructureError, RunError
+from t1.evaluation.metrics import is_tampered, tamper_cases
 from t1.inference import load_model
 from t1.loop import train
 from t1.progress import ProgressDisplay
@@ -173,6 +174,7 @@ class Stages:
             num_experts=self.shop.num_experts,
         )
         self.audit.update(experience.counters)
+        self.audit["tampered_rollouts"] += sum(map(is_tampered, rollouts))
         self.audit["findings_error"] += sum(f.severity is Severity.ERROR for f in experience.findings)
         self.audit["findings_warning"] += sum(f.severity is Severity.WARNING for f in experience.findings)
         return experience
@@ -276,6 +278,8 @@ def summarize(
         "findings": len(experience.findings),
         **asdict(total(usage_of(rollout, prices) for rollout in rollouts)),
         "stops": dict(Counter(str(r.outcome.stop) for r in rollouts)),
+        "tampered": sum(is_tampered(r) for r in rollouts),
+        "tamper": list(tamper_cases(rollouts)),
     }
     if collect_s is not None:
         metrics |= {

@@ -55,7 +55,7 @@ class Workshop:
 
     def __init__(self, config: RunConfig, model_path: Path, *, normalizer: float, version: int = 0) -> None:
         self.config = config
-        self.renderer = ChatMLRenderer.from_pretrained(model_path)
+        self.renderer, self.harness = harness_of(config, model_path)
         self.runner = LoopThread()
         self.normalizer = normalizer
         # Training has the machine for itself; while the engine decodes, the sandboxes need a core.
@@ -66,10 +66,11 @@ class Workshop:
         self._check_turns: TurnsCheck | None = None
         if num_layers := len(routers(model)):
             assert self.num_experts is not None
-            self._check_turns = capture_check(num_layers, self.num_experts, model.config.num_experts_per_tok)
+            check = capture_check(num_layers, self.num_experts, model.config.num_experts_per_tok)
+            self._check_turns = partial(check_episode, check, self.renderer.boundary_ids)
         self.vocab_size = int(model.config.vocab_size)
-        self.provider = make_provider(**config.sandboxes.model_dump())
-        self.verifier = PristineVerifier(self.provider)
+        self.provider = make_provider(**config.sandboxes.model_dump(), **sandbox_needs(config))
+        self.verifier = PristineVerifier(self.provider, partial=config.reward.partial_reports)
         self._weights = tempfile.TemporaryDirectory(prefix="t1-weights-")
         self.engine: Sampler
         if config.engine.kind == "embedded":
@@ -83,7 +84,6 @@ class Workshop:
             )
         else:
             self.engine = self._connect(TransformersReference(model), model_path, version)
-        self.harness = TerminalHarness(self.renderer, config.harness)
         self.bounds = Bounds(max_attempts=config.rollouts.max_attempts)
         self.prices = Prices(**config.cost.model_dump())
 
@@ -116,7 +116,7 @@ class Workshop:
             max_context=self.config.model.max_context,
             version=version,
             checkpoints=CheckpointWriter(Path(config.weights_dir or self._weights.name), path),
-            check_rows=rows_check(shape) if shape.num_layers else None,
+            check_rows=capture_check(shape.num_layers, shape.num_experts, shape.top_k) if shape.num_layers else None,
             bounds=EngineBounds(request_s=config.request_s, publish_s=config.publish_s),
         )
         engine: Sampler | None = None
@@ -163,7 +163,8 @@ class Workshop:
         self.runner.run(self.engine.publish(weights, version))
 
     def _scorer(self) -> Scorer:
-        return partial(score, normalizer=self.normalizer, kind=self.config.reward.kind)
+        reward = self.config.reward
+        return partial(score, normalizer=self.normalizer, kind=reward.kind, tamper=reward.tamper)
 
     def evaluate(
         self, tasks: Sequence[Task], *, rollouts_per_task: int = 1, seed: int = 0, progress: Progress | None = None
@@ -240,15 +241,12 @@ def draw_seed(*entropy: int) -> int:
     return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 
-def capture_check(num_layers: int, num_experts: int, top_k: int) -> TurnsCheck:
-    """Refuses (RoutingError) an episode whose captures break the contract of design law 4, before it is verified."""
+def capture_check(num_layers: int, num_experts: int, top_k: int) -> RowsCheck:
+    """Refuses (RoutingError) rows [N, L, K] that are not a whole capture of tokens [N] (design law 4)."""
 
-    def check(rollout: RolloutId, turns: tuple[Turn, ...]) -> None:
-        if not turns:
-            return
-        tokens = np.concatenate([turns[-1].prompt, turns[-1].completion])[:-1]
+    def check(rows: RoutingArray, tokens: IntArray) -> None:
         check_capture(
-            join(turns),
+            rows,
             num_rows=len(tokens),
             num_experts=num_experts,
             top_k=top_k,
@@ -259,25 +257,17 @@ def capture_check(num_layers: int, num_experts: int, top_k: int) -> TurnsCheck:
     return check
 
 
+def check_episode(
+    check: RowsCheck, boundary_ids: frozenset[int], rollout: RolloutId, turns: tuple[Turn, ...]
+) -> None:
+    """Refuse an episode whose captures do not cover what would be trained, before it is verified."""
+    for trajectory in assemble(rollout, turns, boundary_ids=boundary_ids):
+        check(trajectory.routing, trajectory.tokens[:-1])
+
+
 def model_path(config: RunConfig) -> Path:
     """The configured policy, or the base that ships with T1."""
     return Path(config.model.path) if config.model.path else base_path()
-
-
-def rows_check(shape: ModelShape) -> RowsCheck:
-    """The same for the rows of one request, at the border."""
-
-    def check(rows: RoutingArray, tokens: IntArray) -> None:
-        check_capture(
-            rows,
-            num_rows=len(tokens),
-            num_experts=shape.num_experts,
-            top_k=shape.top_k,
-            num_layers=shape.num_layers,
-            tokens=tokens,
-        )
-
-    return check
 
 
 def normalizer_of(config: RunConfig, tasks: Sequence[Task]) -> float:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from t1.types import Rollout
+from t1.types import Rollout, TamperLevel
 
 Z95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
@@ -42,7 +42,11 @@ class StageResult:
     num_fallbacks: int = 0
     """Scored by the binary outcome because the per-assertion report was missing or unreadable."""
     failures: Mapping[str, int] = field(default_factory=dict)
-    """Infrastructure failures by kind; none of them is a score."""
+    """Infrastructure failures by kind, and attempts that the run's policy dropped; none of them is a score."""
+    num_tampered: int = 0
+    """Rollouts with evidence of tampering, dropped ones included."""
+    tamper: Sequence[Mapping[str, str]] = ()
+    """That evidence, piece by piece: rollout, rule, path, message; what was merely noted is left out."""
     by_task: Mapping[str, float] = field(default_factory=dict)
     """Solve rate of each task, for paired comparisons."""
 
@@ -51,6 +55,7 @@ class StageResult:
         names = (
             *("solve_rate", "ci95", "num_tasks", "num_rollouts", "mean_reward", "mean_passed_assertions"),
             *("mean_turns", "mean_tokens", "mean_seconds", "stops", "num_fallbacks", "failures"),
+            *("num_tampered", "tamper"),
         )
         values = {name: getattr(self, name) for name in names}
         return values | {"ci95": list(self.ci95), "stops": dict(self.stops), "failures": dict(self.failures)}
@@ -108,8 +113,23 @@ def evaluate(rollouts: Sequence[Rollout]) -> StageResult:
         stops={stop: count / len(scored) for stop, count in stops.most_common()},
         num_fallbacks=sum(rollout.outcome.reward_source == "binary_fallback" for rollout in scored),
         failures=dict(failures.most_common()),
+        num_tampered=sum(is_tampered(rollout) for rollout in rollouts),
+        tamper=tuple(tamper_cases(rollouts)),
         by_task=by_task,
     )
+
+
+def is_tampered(rollout: Rollout) -> bool:
+    """True when there is evidence of tampering, whatever the run's policy made of it."""
+    return rollout.outcome.verdict is not None and rollout.outcome.verdict.tampered
+
+
+def tamper_cases(rollouts: Sequence[Rollout]) -> Iterator[dict[str, str]]:
+    """Every piece of evidence of tampering."""
+    for rollout in rollouts:
+        for found in rollout.outcome.verdict.tamper if rollout.outcome.verdict is not None else ():
+            if found.level is TamperLevel.TAMPERING:
+                yield {"rollout": str(rollout.id), "rule": found.rule, "path": found.path, "message": found.message}
 
 
 def compare(a: StageResult, b: StageResult) -> Comparison:

@@ -21,6 +21,7 @@ import numpy as np
 from t1.errors import (
     EngineTimeout,
     InfrastructureError,
+    RolloutDropped,
     SandboxTimeout,
     SandboxUnavailable,
     TaskError,
@@ -176,11 +177,13 @@ class Collector:
                 drawn = None if seed is None else seed + (attempt - 1) * 1_000_003
                 result = await self._attempt(task, rollout, f"{rollout}#{attempt}", drawn)
                 failure = result.outcome.failure
+                dropped = failure is not None and failure.kind == RolloutDropped.__name__
                 if self._breaker is not None:
-                    self._breaker.ended("" if failure is None else failure.kind)
-                if failure is None:
+                    self._breaker.ended("" if failure is None or dropped else failure.kind)
+                if failure is not None:
+                    self.failures[failure.kind] += 1
+                if failure is None or dropped:
                     break
-                self.failures[failure.kind] += 1
                 if attempt < self._bounds.max_attempts:
                     await asyncio.sleep(self._bounds.pause_s(attempt))
             return replace(result, attempts=attempt)
@@ -204,8 +207,7 @@ class Collector:
                 verifying = time.monotonic()
                 verdict = await self._verify(task, sandbox)
                 verifier_s = time.monotonic() - verifying
-            reward, source = self._scorer(verdict)
-            outcome = Outcome(episode.stop, verdict, reward, source)
+            outcome = self._outcome(episode.stop, verdict)
         except SandboxUnavailable:
             raise  # no attempt on this host can succeed
         except InfrastructureError as error:
@@ -222,6 +224,14 @@ class Collector:
             verifier_s=verifier_s,
         )
         return Rollout(rollout, task.digest, turns, outcome, timings)
+
+    def _outcome(self, stop: StopReason, verdict: Verdict) -> Outcome:
+        """The score, or none where the run's policy drops the attempt; the evidence is kept in any case."""
+        try:
+            reward, source = self._scorer(verdict)
+        except RolloutDropped as error:
+            return Outcome(stop, verdict, None, RewardSource.NONE, Failure(type(error).__name__, str(error), "score"))
+        return Outcome(stop, verdict, reward, source)
 
     def _enter(self, rollout: RolloutId, stage: str) -> None:
         self.pending[rollout] = (stage, time.monotonic())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -20,6 +21,7 @@ from t1.verification.rules import SYSTEM_COMMAND
 RESULTS = ("reward.txt", "reward.json", *(kind.usual for kind in FORMATS))
 GUARD_FILE = "tamper.json"
 MAX_LISTED = 50
+MAX_TEXT = 500
 _AIMED = re.compile(r"/logs/verifier|\breward\.(txt|json)\b|\bctrf\.json\b")
 
 
@@ -91,6 +93,15 @@ def read_guard(report: bytes) -> list[TamperEvidence]:
     if not guarded.finished:
         found.append(TamperEvidence("guard", f"{LOGS}/{GUARD_FILE}", "the test run was ended from within"))
     return found
+
+
+def readable(evidence: TamperEvidence) -> TamperEvidence:
+    """The same evidence in bounded text that any file can hold: agents choose names, and bytes in them, at will."""
+    path, message = (
+        text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")[:MAX_TEXT]
+        for text in (evidence.path, evidence.message)
+    )
+    return replace(evidence, path=path, message=message)
 
 
 def disagreement(beside: Verdict, pristine: Verdict) -> list[TamperEvidence]:

@@ -23,6 +23,7 @@ from t1.verification.evidence import (
     outlived,
     planted_results,
     read_guard,
+    readable,
     system_changes,
 )
 from t1.verification.ground import clear_ground
@@ -54,7 +55,8 @@ class PristineVerifier:
         started = time.monotonic()
         declared = read_declared(task)
         verdict = await (self._beside if declared.in_place else self._pristine)(task, sandbox, declared)
-        return replace(verdict, duration_s=time.monotonic() - started)
+        tamper = tuple(map(readable, verdict.tamper))
+        return replace(verdict, tamper=tamper, duration_s=time.monotonic() - started)
 
     async def _pristine(self, task: Task, sandbox: Sandbox, declared: Declared) -> Verdict:
         """The agent is stopped, its files judged elsewhere."""
