@@ -17,8 +17,9 @@ shares no code with what made the trajectories: from the raw turns it works out 
     t1 audit runs/quickstart --json     one JSON object
 
 An **error** keeps the whole rollout out of training (half of an episode's credit would be wrong) and is counted; a
-**warning** is only counted. Nothing is repaired. What the policy's `config.json` and tokenizer say (vocabulary, experts,
-text, boundary tokens) is read from the run's checkpoints; where they are missing, the rules that need them are silent.
+**warning** is only counted. Nothing is repaired. What the policy's `config.json` and tokenizer say (vocabulary,
+experts, text, boundary tokens) is read from the run's checkpoints; where they are missing, the rules that need them are
+silent.
 
 What the table counts:
 
@@ -29,8 +30,8 @@ What the table counts:
   of a stream it looks into the prompt that opens the next one. `unverified`: not there exactly, and without a tokenizer
   nobody can say more.
 - *drift inside loss region*: trained tokens that are not what was sampled, or not exactly once. Must be 0.
-- *drift outside loss region*: the residual. Context tokens of the streams that differ from what the sampler saw, because
-  a harness sent its own copy of a completion. 0 where `on_residual = "split"`.
+- *drift outside loss region*: the residual. Context tokens of the streams that differ from what the sampler saw,
+  because a harness sent its own copy of a completion. 0 where `on_residual = "split"`.
 - *routing disagreements*: rows that a later prefill of the same tokens captured otherwise. The first capture counts.
 
 Not audited: what a turn carries for people (action, observation, timings). Checksums in the stored files guard those.
