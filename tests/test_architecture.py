@@ -21,6 +21,7 @@ LAYERS = (
     {"config", "rundir"},
     {"evaluation"},
     {"loop"},
+    {"agents"},
     {"workshop"},
     {"stages"},
     {"quickstart"},

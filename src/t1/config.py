@@ -87,6 +87,22 @@ class EngineSection(Section):
     """Longest wait for weights to be loaded."""
 
 
+class AgentSection(Section):
+    """Who works on the tasks: the token-native harness, or an unmodified agent through the gateway."""
+
+    name: str = "terminal"
+    """`terminal` (token-native), `terminus-2`, `mini-swe-agent`, `claude-code`, `codex`, or `harbor:NAME` for another
+    agent of Harbor's. The limits and the sampling of `[harness]` hold for all of them."""
+    binary: str = ""
+    """The agent's program, where it works inside the sandbox (`claude-code`, `codex`)."""
+    options: dict[str, Any] = {}
+    """Of Harbor's agents: keyword arguments of the agent."""
+    port: int = Field(8377, ge=1024, le=65535)
+    """Where an agent inside a sandbox finds the gateway, on its own loopback."""
+    family: str = "auto"
+    """Of the chat template: how tool calls and reasoning are written. `auto` recognises it."""
+
+
 class SandboxesSection(Section):
     """Where the policy's commands run."""
 
@@ -186,6 +202,7 @@ class RunConfig(Section):
     model: ModelSection = ModelSection()
     engine: EngineSection = EngineSection()
     harness: TerminalConfig = TerminalConfig()
+    agent: AgentSection = AgentSection()
     sandboxes: SandboxesSection = SandboxesSection()
     rollouts: RolloutsSection = RolloutsSection()
     cost: CostSection = CostSection()

@@ -25,7 +25,7 @@ from typing import Any
 from t1.config import RunConfig, differing_keys, load_config, write_config
 from t1.errors import RunError
 
-FROZEN = ("run.seed", "tasks.", "model.", "reward.kind", "reward.normalizer", "harness.")
+FROZEN = ("run.seed", "tasks.", "model.", "reward.kind", "reward.normalizer", "harness.", "agent.name")
 """Keys and sections that a resume may not change: its rewards or its data would mean something else."""
 
 

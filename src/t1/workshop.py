@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from t1.agents import harness_of, sandbox_needs
 from t1.base import base_path
 from t1.config import RunConfig
+from t1.errors import ConfigError
 from t1.harness import ChatMLRenderer, DemonstrationHarness, TerminalHarness
 from t1.inference import TorchEngine, load_model, use_threads
 from t1.inference.captures import ModelShape
@@ -25,7 +27,6 @@ from t1.inference.connect import EngineKind, connect
 from t1.inference.preflight import Reference, preflight
 from t1.inference.reference import TransformersReference
 from t1.inference.remote import EngineBounds
-from t1.inference.replies import RowsCheck
 from t1.protocols import Harness, Sampler
 from t1.rollouts import (
     Admission,
@@ -43,9 +44,10 @@ from t1.rollouts import (
 )
 from t1.rollouts.collect import Scorer, TurnsCheck
 from t1.rollouts.pool import Progress
-from t1.routing import check_capture, join
+from t1.routing import check_capture
 from t1.routing.replay import routers
 from t1.sandboxes import make_provider
+from t1.tito import assemble
 from t1.types import IntArray, Rollout, RolloutId, RoutingArray, SamplingParams, Task, Turn
 from t1.verification import PristineVerifier, score
 
@@ -174,8 +176,10 @@ class Workshop:
 
     def demonstrate(self, tasks: Sequence[Task], *, progress: Progress | None = None) -> list[Rollout]:
         """Play every task's reference solution through the same harness, sandboxes and verifier."""
-        style = self.config.harness.action_format
-        harness = DemonstrationHarness(self.harness, self.renderer, style, max_context=self.config.model.max_context)
+        config, style = self.config, self.config.harness.action_format
+        if not isinstance(self.harness, TerminalHarness) or not isinstance(self.renderer, ChatMLRenderer):
+            raise ConfigError(f"agent.name: {config.agent.name} cannot play demonstrations; collect them with terminal")
+        harness = DemonstrationHarness(self.harness, self.renderer, style, max_context=config.model.max_context)
         return self._collect(self.collector(harness), tasks, 1, 0, progress)
 
     def _collect(
@@ -241,10 +245,10 @@ def draw_seed(*entropy: int) -> int:
     return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 
-def capture_check(num_layers: int, num_experts: int, top_k: int) -> RowsCheck:
+def capture_check(num_layers: int, num_experts: int, top_k: int) -> Callable[[RoutingArray | None, IntArray], None]:
     """Refuses (RoutingError) rows [N, L, K] that are not a whole capture of tokens [N] (design law 4)."""
 
-    def check(rows: RoutingArray, tokens: IntArray) -> None:
+    def check(rows: RoutingArray | None, tokens: IntArray) -> None:
         check_capture(
             rows,
             num_rows=len(tokens),
@@ -258,7 +262,10 @@ def capture_check(num_layers: int, num_experts: int, top_k: int) -> RowsCheck:
 
 
 def check_episode(
-    check: RowsCheck, boundary_ids: frozenset[int], rollout: RolloutId, turns: tuple[Turn, ...]
+    check: Callable[[RoutingArray | None, IntArray], None],
+    boundary_ids: frozenset[int],
+    rollout: RolloutId,
+    turns: tuple[Turn, ...],
 ) -> None:
     """Refuse an episode whose captures do not cover what would be trained, before it is verified."""
     for trajectory in assemble(rollout, turns, boundary_ids=boundary_ids):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from t1.errors import ConfigError
@@ -39,4 +40,11 @@ def make_provider(
         return ContainerProvider(place, default_image=image or None, allow_lists=lists, label=label)
     if image:
         raise ConfigError("sandboxes.image: namespaces have no images; set sandboxes.rootfs, or kind to containers")
-    return NamespaceProvider(place, rootfs=Path(rootfs) if rootfs else None, allow_lists=lists, label=label)
+    return NamespaceProvider(
+        place,
+        rootfs=Path(rootfs) if rootfs else None,
+        allow_lists=lists,
+        label=label,
+        reach=reach or {},
+        readable=tuple(readable),
+    )
