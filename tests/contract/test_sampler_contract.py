@@ -43,7 +43,7 @@ def tiny_model() -> PreTrainedModel:
     return load_model(
         Qwen3MoeConfig(
             vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
-            head_dim=32, intermediate_size=32, moe_intermediate_size=16, num_experts=8, num_experts_per_tok=2,
+            head_dim=32, intermediate_size=32, moe_intermediate_size=32, num_experts=8, num_experts_per_tok=2,
             norm_topk_prob=True, max_position_embeddings=4096, initializer_range=0.3,
         )
     )  # fmt: skip
