@@ -68,7 +68,10 @@ class ContainerSandbox:
         """Create the container, or start it again, with our pipes at its shell."""
         first = self._shell is None
         words = self._creation if first else ("start", "--attach", "--interactive", self.id)
-        self._shell = await PipedShell.start(self._engine.words(*words), timeout_s=self._open_timeout_s)
+        # In a directory of its own: the engine's monitor drops a file named oom where it was started.
+        self._shell = await PipedShell.start(
+            self._engine.words(*words), folder=self.directory, timeout_s=self._open_timeout_s
+        )
         inspected = await self._engine.must("container", "inspect", "--format", "{{.State.Pid}}", self.id)
         self._pid = int(inspected.text)
         self._unreach()

@@ -12,6 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from t1.errors import SandboxError, SandboxTimeout
 from t1.sandboxes.output import BoundedOutput
@@ -44,8 +45,8 @@ class PipedShell:
         """Where the shell stood after its last command."""
 
     @classmethod
-    async def start(cls, words: Sequence[str], *, timeout_s: float) -> PipedShell:
-        """Run a program that connects us to a bash which runs LOOP. Raises SandboxError."""
+    async def start(cls, words: Sequence[str], *, folder: Path, timeout_s: float) -> PipedShell:
+        """Run a program, in `folder`, that connects us to a bash which runs LOOP. Raises SandboxError."""
         process = await asyncio.create_subprocess_exec(
             *words,
             stdin=asyncio.subprocess.PIPE,
@@ -53,6 +54,7 @@ class PipedShell:
             stderr=asyncio.subprocess.PIPE,
             process_group=0,
             limit=READ_BYTES,
+            cwd=folder,
         )
         shell = cls(process)
         try:
