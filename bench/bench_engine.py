@@ -3,7 +3,11 @@
 A Qwen3-MoE of hidden 128, 4 layers, 16 experts, top-4, vocabulary 512; every agent has a prompt of 64 tokens and
 samples 128. `generate` gets the same weights, prompts, attention and expert kernel, samples at temperature 1 too, and
 captures neither log-probabilities nor routes, both of which the engine does. Pairs alternate in one process, which
-side goes first alternates too; medians over pairs, prompt included. The last line is one JSON object.
+side goes first alternates too; medians over pairs, prompt included.
+
+Beside it: what the client of a remote engine costs for one such request (`client_ms`, the engine's answer being there
+already), and a real vLLM over HTTP on the same shape where `make test-vllm` has installed one, else null. The last line
+is one JSON object.
 
     python bench/bench_engine.py [--threads 1] [--pairs 11] [--rows 1 8 32]
 """
@@ -12,15 +16,25 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
+import io
 import json
 import statistics
+import tempfile
 import time
+from pathlib import Path
+from typing import Any
 
+import httpx
 import numpy as np
 import torch
 from transformers import PreTrainedModel, Qwen3MoeConfig
 
 from t1.inference import TorchEngine, load_model
+from t1.inference.captures import ModelShape
+from t1.inference.remote import EngineBounds
+from t1.inference.vllm import VllmSampler
+from t1.testing.vllm_server import serving
 from t1.types import IntArray, SamplingParams
 
 VOCABULARY, PROMPT, NEW = 512, 64, 128
@@ -41,7 +55,13 @@ def main() -> None:
         ratio = statistics.median(one / other for one, other in pairs)
         print(f"{rows} rows: engine {ours:.0f}, generate {theirs:.0f} tokens/s, median ratio {ratio:.2f}")
         engine[str(rows)], generate[str(rows)], ratios[str(rows)] = round(ours), round(theirs), round(ratio, 3)
-    line = {"tokens_per_s": engine, "generate_tokens_per_s": generate, "ratio": ratios, "threads": options.threads}
+    client_ms = asyncio.run(_client_ms())
+    print(f"client of a remote engine: {client_ms:.2f} ms a request")
+    vllm = _vllm_rates(reference, options)
+    line = {
+        "tokens_per_s": engine, "generate_tokens_per_s": generate, "ratio": ratios, "threads": options.threads,
+        "vllm_tokens_per_s": vllm, "client_ms": round(client_ms, 3),
+    }  # fmt: skip
     print(json.dumps(line))
 
 
@@ -105,6 +125,82 @@ def _generate_rate(model: PreTrainedModel, prompts: IntArray) -> float:
     elapsed = time.perf_counter() - started
     assert made.shape[1] == PROMPT + NEW
     return len(prompts) * NEW / elapsed
+
+
+class Canned(httpx.AsyncBaseTransport):
+    """An engine that has its answer ready, for one prompt."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """The answer."""
+        return httpx.Response(200, content=self._content)
+
+
+def _canned(prompt: IntArray) -> bytes:
+    """What vLLM answers to `prompt` [P]: NEW tokens, their log-probabilities, P + NEW − 1 routing rows."""
+    ids = np.arange(NEW) % VOCABULARY
+    rows = np.random.default_rng(0).random((len(prompt) + NEW - 1, 4, 16)).argsort(axis=2)[:, :, :4]
+    stream = io.BytesIO()
+    np.save(stream, rows.astype(np.uint8))
+    names = [f"token_id:{id}" for id in ids]
+    content = [
+        {"token": t, "logprob": -1.25, "bytes": None, "top_logprobs": [{"token": t, "logprob": -1.25}]} for t in names
+    ]
+    choice = {
+        "index": 0, "token_ids": ids.tolist(), "finish_reason": "length", "logprobs": {"content": content},
+        "routed_experts": base64.b64encode(stream.getvalue()).decode(),
+    }  # fmt: skip
+    return json.dumps({"choices": [choice], "prompt_token_ids": prompt.tolist(), "usage": {}}).encode()
+
+
+def _client(url: str, **settings: Any) -> VllmSampler:
+    """A client of an engine with the bench's model."""
+    shape = ModelShape.from_config(_config().to_dict())
+    return VllmSampler(url, model=shape, max_context=PROMPT + NEW, **settings)
+
+
+async def _client_ms(requests: int = 400) -> float:
+    """Milliseconds that `sample` takes when the engine takes none: the median."""
+    prompt = np.arange(PROMPT, dtype=np.int32)
+    sampler = _client("http://canned", transport=Canned(_canned(prompt)), bounds=EngineBounds(quiet_s=float("inf")))
+    spent = []
+    for _ in range(requests):
+        started = time.perf_counter()
+        await sampler.sample(prompt, SamplingParams(max_tokens=NEW), session="a")
+        spent.append(time.perf_counter() - started)
+    return 1000 * statistics.median(spent)
+
+
+def _vllm_rates(model: PreTrainedModel, options: argparse.Namespace) -> dict[str, int] | None:
+    """Tokens/s by rows of a real vLLM that serves the same weights; None where there is none."""
+    python = Path(__file__).parent.parent / ".venv-vllm" / "bin" / "python"
+    if not python.exists():
+        print("vLLM WAS NOT MEASURED: make test-vllm installs it")
+        return None
+    with tempfile.TemporaryDirectory(prefix="t1-bench-") as folder:
+        path = Path(folder) / "model"
+        model.save_pretrained(path)
+        with serving(str(python), path, Path(folder) / "vllm.log", max_context=PROMPT + NEW) as url:
+            return {str(rows): round(asyncio.run(_vllm_rate(url, rows, options.pairs))) for rows in options.rows}
+
+
+async def _vllm_rate(url: str, rows: int, repeats: int) -> float:
+    """Tokens/s of `rows` concurrent requests over HTTP, the median after a first time that is not counted."""
+    sampler = _client(url)
+    await sampler.connect()
+    rng, rates = np.random.default_rng(rows), []
+    for index in range(repeats + 1):
+        prompts = rng.integers(0, VOCABULARY, (rows, PROMPT)).astype(np.int32)
+        started = time.perf_counter()
+        await asyncio.gather(
+            *(sampler.sample(p, SamplingParams(max_tokens=NEW), session=f"{index}/{i}") for i, p in enumerate(prompts))
+        )
+        rates.append(rows * NEW / (time.perf_counter() - started))
+    await sampler.aclose()
+    print(f"  {rows} rows: vLLM {statistics.median(rates[1:]):.0f} tokens/s")
+    return statistics.median(rates[1:])
 
 
 if __name__ == "__main__":

@@ -23,10 +23,11 @@ from t1.inference.preflight import preflight
 from t1.inference.reference import TransformersReference
 from t1.inference.vllm import VllmApi, VllmSampler
 from t1.routing import disagreement
+from t1.testing.vllm_server import serving
 from t1.types import SamplingParams
-from t1.workshop import rows_check
+from t1.workshop import capture_check
 
-from .conftest import serving
+from .conftest import PYTHON
 
 
 def load_contract() -> Any:
@@ -55,7 +56,7 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(model_path: Path) -> Iterator[str]:
-    with serving(model_path, model_path.parent / "vllm.log", max_context=CONTEXT) as url:
+    with serving(PYTHON, model_path, model_path.parent / "vllm.log", max_context=CONTEXT) as url:
         yield url
 
 
@@ -63,14 +64,14 @@ def open_client(url: str, path: Path, api: VllmApi = VllmApi.GENERATE, **setting
     """A client that publishes from disk."""
     shape = ModelShape.from_pretrained(path)
     known = {
-        "model": shape, "max_context": CONTEXT, "check_rows": rows_check(shape),
+        "model": shape, "max_context": CONTEXT, "check_rows": capture_check(shape.num_layers, shape.num_experts, shape.top_k),
         "checkpoints": CheckpointWriter(path.parent / "weights", path),
     }  # fmt: skip
     return VllmSampler(url, **{**known, **settings}).use(api)
 
 
 @pytest.fixture(params=list(VllmApi))
-async def open_sampler(request: pytest.FixtureRequest, url: str, model_path: Path) -> AsyncIterator[contract.Open]:
+async def open_sampler(request: pytest.FixtureRequest, url: str, model_path: Path) -> AsyncIterator[Any]:
     """What the contract asks for: a function (slow=…) → a sampler with weights version 5."""
     opened = []
 
@@ -168,7 +169,7 @@ async def test_a_request_that_a_publish_cuts_in_two_is_whole(url: str, model_pat
 def test_the_wrong_flags_are_named_by_the_doctor(model_path: Path, tmp_path: Path) -> None:
     """Case L2: of two values of a flag vLLM takes the last one, here its own default, the raw log-probabilities."""
     wrong = ("--logprobs-mode", "raw_logprobs")
-    with serving(model_path, tmp_path / "vllm.log", max_context=512, more=wrong) as url:
+    with serving(PYTHON, model_path, tmp_path / "vllm.log", max_context=512, more=wrong) as url:
         done = t1("doctor", "--engine", url, "--model", str(model_path))
     assert done.returncode == 1, done.stdout + done.stderr
     assert "--logprobs-mode processed_logprobs" in " ".join(done.stdout.split())
@@ -184,7 +185,7 @@ def t1(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_ppo_runs_against_vllm_and_the_gap_is_that_of_float32(tmp_path: Path) -> None:
     """Tasks, sandboxes, harness, vLLM, PPO, publish: two steps of the smoke configuration."""
     config = Path(__file__).parent.parent.parent / "configs" / "smoke.toml"
-    with serving(base_path(), tmp_path / "vllm.log", max_context=1024) as url:
+    with serving(PYTHON, base_path(), tmp_path / "vllm.log", max_context=1024) as url:
         done = t1(
             "train", str(config), "--out", str(tmp_path / "run"), "engine.kind=vllm", f'engine.urls=["{url}"]',
             "engine.preflight=full", "model.max_context=768",

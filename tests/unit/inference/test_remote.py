@@ -15,7 +15,7 @@ from t1.inference.vllm import VllmApi, VllmSampler
 from t1.testing.dialects import FakeVllm
 from t1.testing.engines import EngineTransport, Faults, RoutesFault
 from t1.types import FinishReason, SamplingParams
-from t1.workshop import rows_check
+from t1.workshop import capture_check
 
 from .engines import KINDS, PROMPT, SHAPE, checkpoint, client, fake, scripted
 
@@ -40,7 +40,7 @@ async def test_an_answer_that_cannot_be_true_is_a_typed_error(
     kind: str, faults: Faults, error: type[Exception], message: str
 ) -> None:
     """Cases T7, R1, R3, R4 and R8, at the border: before anything is trained on."""
-    sampler = client(fake(kind, faults=faults), check_rows=rows_check(SHAPE))
+    sampler = client(fake(kind, faults=faults), check_rows=capture_check(2, 8, 2))
     with pytest.raises(error, match=message):
         await sampler.sample(PROMPT, PARAMS, session="a")
     await sampler.aclose()
