@@ -15,7 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from t1.training.packs import Pack, pack
+from t1.training.packs import Pack
+from t1.training.ranks import ALONE, Ranks
 from t1.types import Trajectory
 
 Rewarded: TypeAlias = tuple[Sequence[Trajectory], float]
@@ -85,13 +86,18 @@ class Batch:
         rewards = self.rewards[self.lengths.cumsum(0) - 1]
         return float((rewards * self.lengths).sum() / self.num_actions)
 
-    def packs(self, rollouts: Sequence[int], *, max_tokens: int) -> list[Pack]:
-        """Packs of some of the rollouts (by index), whose slots point into this batch."""
+    def packs(self, rollouts: Sequence[int], *, max_tokens: int, ranks: Ranks = ALONE) -> list[Pack]:
+        """This rank's packs of some of the rollouts (by index), whose slots point into this batch."""
         trajectories = [t for r in rollouts for t in self.segments[r]]
-        return pack(trajectories, max_tokens=max_tokens, slots=[s for r in rollouts for s in self.slots[r]])
+        return ranks.packs(trajectories, [s for r in rollouts for s in self.slots[r]], max_tokens=max_tokens)
 
-    def minibatches(self, num_minibatches: int, *, max_tokens: int, generator: torch.Generator) -> list[list[Pack]]:
-        """A random split of whole rollouts into at most `num_minibatches` shares, each as packs."""
+    def minibatches(
+        self, num_minibatches: int, *, max_tokens: int, generator: torch.Generator, ranks: Ranks = ALONE
+    ) -> list[list[Pack]]:
+        """A random split of whole rollouts into at most `num_minibatches` shares, each as this rank's packs of it.
+
+        Ranks whose generators agree draw the same split.
+        """
         order = torch.randperm(len(self.segments), generator=generator).tolist()
         shares = np.array_split(np.array(order), min(num_minibatches, len(order)))
-        return [self.packs(share.tolist(), max_tokens=max_tokens) for share in shares]
+        return [self.packs(share.tolist(), max_tokens=max_tokens, ranks=ranks) for share in shares]

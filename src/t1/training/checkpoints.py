@@ -65,12 +65,9 @@ def save_checkpoint(
             save_file({name: weight.contiguous() for name, weight in critic.state_dict().items()}, partial / CRITIC)
         torch.save(_trainer_state(optimizers, generators or {}), partial / TRAINER)
         (partial / PROGRESS).write_text(json.dumps(dict(progress)))
-        if tokenizer_from is not None:
-            for file in (tokenizer_from / name for name in TOKENIZER_FILES):
-                if file.is_file():
-                    shutil.copyfile(file, partial / file.name)
-        (partial / MANIFEST).write_text(json.dumps(_digests(partial), indent=1))
-        _publish(partial, path)
+        copy_tokenizer(tokenizer_from, partial)
+        (partial / MANIFEST).write_text(json.dumps(digests(partial), indent=1))
+        publish(partial, path)
     except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise CheckpointError(f"{path}: could not be written, earlier checkpoints are untouched: {error}") from error
@@ -118,7 +115,7 @@ def verify_checkpoint(path: Path) -> None:
         raise CheckpointError(f"{path}: no complete checkpoint here (it has no {MANIFEST})")
     try:
         wanted = json.loads((path / MANIFEST).read_text())
-        found = _digests(path)
+        found = digests(path)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
     for name, digest in wanted.items():
@@ -203,19 +200,26 @@ def _check_shapes(path: Path, what: str, saved: Mapping[str, Tensor], model: nn.
             )
 
 
-def _digests(folder: Path) -> dict[str, str]:
-    """sha256 hex of every file in `folder` but the manifest."""
-    digests = {}
-    for file in sorted(folder.iterdir()):
+def copy_tokenizer(source: Path | None, folder: Path) -> None:
+    """Put the tokenizer files of the directory `source`, those that it has, beside the weights."""
+    for file in (source / name for name in TOKENIZER_FILES) if source is not None else ():
+        if file.is_file():
+            shutil.copyfile(file, folder / file.name)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """sha256 hex of every file in `folder` but the manifest, by its path in there."""
+    found = {}
+    for file in sorted(folder.rglob("*")):
         if file.name != MANIFEST and file.is_file():
             with file.open("rb") as stream:
-                digests[file.name] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return digests
+                found[str(file.relative_to(folder))] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return found
 
 
-def _publish(partial: Path, path: Path) -> None:
+def publish(partial: Path, path: Path) -> None:
     """Let `partial` become `path` once all of it is on the disk."""
-    for file in partial.iterdir():
+    for file in partial.rglob("*"):
         _sync(file)
     _sync(partial)
     replaced = path.with_name(f".{path.name}.replaced")

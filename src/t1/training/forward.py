@@ -36,7 +36,7 @@ def pack_limit(model: PreTrainedModel, max_tokens: int) -> int:
 
 
 def hidden_states(body: PreTrainedModel, pack: Pack) -> Tensor:
-    """[M, H] the last hidden state of each fed token. Refuses a pack whose segments the model would mix."""
+    """[M, H] the last hidden state of each token fed here. Refuses a pack whose segments the model would mix."""
     if len(pack.segment_lengths) > 1 and not knows_segments(body):
         kinds = ", ".join(sorted(set(body.config.get_text_config().layer_types)))
         raise ValueError(
@@ -48,6 +48,7 @@ def hidden_states(body: PreTrainedModel, pack: Pack) -> Tensor:
         position_ids=pack.positions.unsqueeze(0),
         use_cache=False,
         segment_lengths=pack.fed_lengths,
+        **({} if pack.context is None else {"context": pack.context}),
     )
     last: Tensor = output.last_hidden_state
     return last[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,9 @@ import torch
 from torch import Tensor
 
 from t1.types import Trajectory
+
+if TYPE_CHECKING:
+    from t1.training.context_parallel import ContextRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +43,8 @@ class Pack:
     """int64[A] index of each action in the batch's flat arrays."""
     routing: Tensor | None
     """uint8 or int32 [M, L, K] experts of each fed token; None for a dense model."""
+    context: ContextRows | None = None
+    """Which rows are fed here, where several ranks share a pack; `segment_lengths` are then those of all rows."""
 
     @property
     def fed_lengths(self) -> tuple[int, ...]:
@@ -61,7 +67,12 @@ class Pack:
             return self
         columns = ("tokens", "fed", "positions", "actions", "action_rows", "slots")
         moved = {name: getattr(self, name).to(device) for name in columns}
-        return replace(self, **moved, routing=None if self.routing is None else self.routing.to(device))
+        return replace(
+            self,
+            **moved,
+            routing=None if self.routing is None else self.routing.to(device),
+            context=None if self.context is None else self.context.to(device),
+        )
 
 
 def pack(
@@ -78,7 +89,7 @@ def pack(
         raise ValueError("pack: some trajectories have routing and some have none; a model replays all or nothing")
     where = slots if slots is not None else _consecutive_slots(trajectories)
     bins = _balanced_bins([len(t.tokens) for t in trajectories], max_tokens)
-    return [_join([trajectories[i] for i in members], [where[i] for i in members]) for members in bins]
+    return [join([trajectories[i] for i in members], [where[i] for i in members]) for members in bins]
 
 
 def _consecutive_slots(trajectories: Sequence[Trajectory]) -> list[npt.NDArray[np.int64]]:
@@ -107,7 +118,7 @@ def _balanced_bins(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
         num_bins += 1
 
 
-def _join(trajectories: Sequence[Trajectory], slots: Sequence[npt.NDArray[np.int64]]) -> Pack:
+def join(trajectories: Sequence[Trajectory], slots: Sequence[npt.NDArray[np.int64]]) -> Pack:
     """One pack of these trajectories in this order."""
     lengths = np.array([len(t.tokens) for t in trajectories], dtype=np.int64)
     starts = np.cumsum(lengths) - lengths
@@ -126,6 +137,12 @@ def _join(trajectories: Sequence[Trajectory], slots: Sequence[npt.NDArray[np.int
         slots=torch.from_numpy(np.concatenate(slots)),
         routing=_join_routing(trajectories),
     )
+
+
+def quiet(pack: Pack) -> Pack:
+    """The same tokens without actions: a forward and backward over it changes no sum and no gradient."""
+    none = slice(0, 0)
+    return replace(pack, actions=pack.actions[none], action_rows=pack.action_rows[none], slots=pack.slots[none])
 
 
 def _join_routing(trajectories: Sequence[Trajectory]) -> Tensor | None:

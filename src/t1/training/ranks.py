@@ -1,0 +1,125 @@
+"""The ranks of a trainer: who they are, which packs each one gets, and how what they found comes together.
+
+Every rank runs the same program over the same flat arrays of a batch. A rank reads only the trajectories that it was
+given, writes what its nets say about their actions into its own slots, and `spread` makes the arrays whole on all of
+them. Numbers and flat arrays stay in the host's memory, and are added up there (gloo, beside NCCL).
+Boundary: meshes, packs and flat arrays; models and optimizers are sharded in `sharding.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from t1.training.context_parallel import slice_pack
+from t1.training.layout import Layout
+from t1.training.packs import Pack, join, pack, quiet
+from t1.training.shares import share
+from t1.types import Trajectory
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Meshes:
+    """The group's ranks, seen along each axis."""
+
+    dense: DeviceMesh
+    """[W] everything but experts is sharded over these."""
+    context: DeviceMesh
+    """[data, context]"""
+    experts: DeviceMesh
+    """[replicas, experts]"""
+
+
+class Ranks:
+    """One group of ranks. `Ranks()` is a rank alone, without any process group."""
+
+    def __init__(self, layout: Layout | None = None, meshes: Meshes | None = None, *, apart: bool = False) -> None:
+        """`apart`: the policy and the critic have groups of their own, and this is one of them."""
+        self.layout, self.meshes, self.apart = layout or Layout(), meshes, apart
+
+    @classmethod
+    def open(cls, layout: Layout, *, device_type: str = "cpu", first: int = 0, apart: bool = False) -> Ranks:
+        """The ranks `first` … `first` + W − 1 of the default process group, which all of its ranks must open."""
+        ranks = torch.arange(first, first + layout.world)
+        shapes = ((layout.world,), (layout.data, layout.context), (layout.replicas, layout.experts))
+        names = (("shard",), ("data", "context"), ("replica", "expert"))
+        dense, context, experts = (
+            DeviceMesh(device_type, ranks.view(shape), mesh_dim_names=name)
+            for shape, name in zip(shapes, names, strict=True)
+        )
+        return cls(layout, Meshes(dense, context, experts), apart=apart)
+
+    @classmethod
+    def open_apart(cls, *, policy: Layout, critic: Layout, device_type: str = "cpu") -> tuple[Ranks, bool]:
+        """This rank's group, and whether it is the policy's: the first ranks are, the critic's follow."""
+        groups = [
+            cls.open(layout, device_type=device_type, first=first, apart=True)
+            for layout, first in ((policy, 0), (critic, policy.world))
+        ]
+        is_policy = dist.get_rank() < policy.world
+        return groups[0 if is_policy else 1], is_policy
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank speaks for its group: writes files, prints."""
+        return self.meshes is None or self.meshes.dense.get_local_rank() == 0
+
+    def packs(
+        self, trajectories: Sequence[Trajectory], slots: Sequence[npt.NDArray[np.int64]], *, max_tokens: int
+    ) -> list[Pack]:
+        """This rank's packs of `trajectories`; every rank of the group gets equally many, of about equal cost.
+
+        A rank with nothing to do in some round gets a pack without actions: its forward keeps the others company.
+        """
+        if self.meshes is None:
+            return pack(trajectories, max_tokens=max_tokens, slots=slots)
+        mine = self.meshes.context.get_local_rank("data")
+        rounds = share([len(t.tokens) for t in trajectories], num_ranks=self.layout.data, max_tokens=max_tokens)
+        shortest = min(range(len(trajectories)), key=lambda i: len(trajectories[i].tokens))
+        packs = []
+        for bins in rounds:
+            members = bins[mine] or [shortest]
+            joined = join([trajectories[i] for i in members], [slots[i] for i in members])
+            packs.append(joined if bins[mine] else quiet(joined))
+        if self.layout.context == 1:
+            return packs
+        group = self.meshes.context.get_group("context")
+        return [slice_pack(one, group) for one in packs]
+
+    def total(self, *numbers: float) -> tuple[float, ...]:
+        """The sum of each number over the ranks of this group."""
+        if self.meshes is None:
+            return numbers
+        sums = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(sums, group=self.meshes.dense.get_group())
+        return tuple(sums.tolist())
+
+    def agree(self, numbers: dict[str, float]) -> dict[str, float]:
+        """The same numbers on the ranks of both groups; a group that does not know one says 0."""
+        if not self.apart:
+            return numbers
+        known = torch.tensor([value if self.leads else 0.0 for value in numbers.values()], dtype=torch.float64)
+        dist.all_reduce(known)
+        return dict(zip(numbers, known.tolist(), strict=True))
+
+    def spread(self, flat: Tensor, slots: Sequence[Tensor]) -> None:
+        """Give `flat` [A], on every rank, the entries that some rank wrote at its own `slots` int64[a]."""
+        if self.meshes is None:
+            return
+        found = torch.zeros(2, len(flat), dtype=flat.dtype)
+        for own in slots:
+            found[0, own], found[1, own] = flat[own], 1.0
+        dist.all_reduce(found, group=None if self.apart else self.meshes.dense.get_group())
+        written = found[1] > 0
+        flat[written] = found[0][written] / found[1][written]
+
+
+ALONE = Ranks()
+"""A process without peers."""

@@ -1,0 +1,163 @@
+"""Checkpoints of nets that are sharded over many ranks, in the directory of `checkpoints.py`:
+
+    config.json, model-*.safetensors, tokenizer files   the policy, gathered weight by weight: Hugging Face's format
+    shards/                                             weights and Adam's moments, each rank its own (torch's DCP)
+    progress.json                                       step counter, reward normalizer
+    trainer.pt                                          random states
+    manifest.json                                       sha256 of every other file, written last
+
+`shards/` is read back under any layout: a run goes on with more ranks, fewer, or one.
+Boundary: every function is called by all ranks; the files of `path` are seen by all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from transformers import PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
+
+from t1.errors import CheckpointError
+from t1.training.checkpoints import MANIFEST, PROGRESS, TRAINER, copy_tokenizer, digests, publish, verify_checkpoint
+from t1.training.nets import Net
+
+SHARDS = "shards"
+LAYER = re.compile(r"layers\.\d+\.")
+MODEL = "model."
+"""Prefix of the policy's own names inside its module."""
+
+
+def save_sharded(
+    path: Path,
+    nets: Mapping[str, Net],
+    *,
+    policy: PreTrainedModel | None,
+    generators: Mapping[str, torch.Generator],
+    progress: Mapping[str, Any],
+    tokenizer_from: Path | None = None,
+) -> None:
+    """Write a checkpoint to `path`, all or nothing. Raises CheckpointError, on every rank, if it cannot be written."""
+    partial = path.with_name(f".{path.name}.partial")
+
+    def write() -> None:
+        if _leads():
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+        dist.barrier()
+        save(_state(nets), checkpoint_id=partial / SHARDS)
+        if policy is not None:
+            export(partial, policy, nets["policy"])
+        dist.barrier()
+        if _leads():
+            torch.save({name: one.get_state() for name, one in generators.items()}, partial / TRAINER)
+            (partial / PROGRESS).write_text(json.dumps(dict(progress)))
+            copy_tokenizer(tokenizer_from, partial)
+            (partial / MANIFEST).write_text(json.dumps(digests(partial), indent=1))
+            publish(partial, path)
+
+    _together(write, f"{path}: could not be written, earlier checkpoints are untouched")
+
+
+def load_sharded(
+    path: Path, nets: Mapping[str, Net], *, generators: Mapping[str, torch.Generator], expect: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Restore all of it in place and return `progress`; the layout may be another than the one that saved it.
+
+    Raises CheckpointError, on every rank, for files that are not as they were written, another shape, or a `progress`
+    entry that is not the one in `expect`.
+    """
+    progress: dict[str, Any] = {}
+
+    def check() -> None:
+        if _leads():
+            verify_checkpoint(path)
+        if not (path / SHARDS).is_dir():
+            raise CheckpointError(f"{path}: was written by a trainer of one rank; start from its weights instead")
+        progress.update(json.loads((path / PROGRESS).read_text()))
+        for name, wanted in expect.items():
+            if progress.get(name) != wanted:
+                raise CheckpointError(f"{path}: its {name} is {progress.get(name)}, this run has {wanted}")
+
+    def read() -> None:
+        load(_state(nets), checkpoint_id=path / SHARDS)
+        for name, state in torch.load(path / TRAINER, weights_only=True).items():
+            generators[name].set_state(state)
+
+    _together(check, str(path))
+    _together(read, f"{path}: could not be read")
+    return progress
+
+
+def export(folder: Path, policy: PreTrainedModel, net: Net) -> None:
+    """Write the policy to `folder` in Hugging Face's format, one file a layer: no rank ever holds more than a layer."""
+    placed: dict[str, str] = {}
+    total = 0
+    for number, weights in enumerate(_by_layer(policy, net)):
+        if not net.ranks.leads:
+            continue
+        file = f"model-{number:05d}.safetensors"
+        tensors = {name: weight.contiguous() for name, weight in revert_weight_conversion(policy, weights).items()}
+        save_file(tensors, folder / file, metadata={"format": "pt"})
+        placed.update(dict.fromkeys(tensors, file))
+        total += sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    if net.ranks.leads:
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(placed.items()))}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
+        config: Any = policy.config
+        config.architectures = [type(policy).__name__.removeprefix("FSDP")]
+        config.save_pretrained(folder)
+
+
+def _by_layer(policy: PreTrainedModel, net: Net) -> Iterator[dict[str, Tensor]]:
+    """Whole weights on the leading rank's host memory, a layer at a time; the other ranks get empty ones."""
+    own = {name for name, _ in policy.named_parameters()} | {name for name, _ in policy.named_buffers()}
+    layer, weights = "", {}  # type: tuple[str, dict[str, Tensor]]
+    for full_name, weight in net.full_weights():
+        name = full_name.removeprefix(MODEL)
+        if name not in own:  # a second name of a tied weight
+            continue
+        match = LAYER.search(name)
+        if (here := match.group() if match else "") != layer and weights:
+            yield weights
+            weights = {}
+        layer = here
+        weights[name] = weight.detach().cpu() if net.ranks.leads else weight.new_empty(0)
+    yield weights
+
+
+def _state(nets: Mapping[str, Net]) -> dict[str, Any]:
+    """What torch's distributed checkpoint saves and loads in place."""
+    return {f"{net_name}.{name}": tensor for net_name, net in nets.items() for name, tensor in net.state().items()}
+
+
+def _leads() -> bool:
+    """Whether this rank writes what is written once."""
+    return bool(dist.get_rank() == 0)
+
+
+def _together(work: Any, what: str) -> None:
+    """Do `work` on every rank; if it fails on one, it fails on all, with that one's reason."""
+    problem = ""
+    try:
+        work()
+    except CheckpointError as error:
+        problem = str(error)
+    except (OSError, RuntimeError, KeyError, ValueError, SafetensorError, CheckpointException) as error:
+        problem = f"{what}: {error}"
+    problems: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(problems, problem)
+    if found := [text for text in problems if text]:
+        raise CheckpointError(found[0])
