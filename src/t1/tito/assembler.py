@@ -250,12 +250,15 @@ def _build(rollout: RolloutId, segment: int, turns: Sequence[Turn], joins: Seque
     used = [turns[owner] for owner in owners]
     context = np.array([len(turn.prompt) - join.start for turn, join in zip(used, joins, strict=True)])  # [turns]
     sampled = np.array([len(turn.completion) for turn in used])  # [turns]
-    runs = np.stack([context, sampled], axis=1).ravel()  # context, completion, context, completion, …
-    mask = np.repeat(np.arange(len(runs)) % 2 == 1, runs)
+    runs = np.empty(2 * len(used), dtype=np.int64)  # context, completion, context, completion, …
+    runs[::2], runs[1::2] = context, sampled
+    is_sampled = np.zeros(len(runs), dtype=np.bool_)
+    is_sampled[1::2] = True
+    mask = is_sampled.repeat(runs)
     brought = context + sampled
     logprobs = np.zeros(len(mask), dtype=np.float32)
     logprobs[mask] = np.concatenate([turn.logprobs for turn in used])
-    version = np.repeat(np.array([turn.versions[0] for turn in used], dtype=np.int32), brought)
+    version = np.array([turn.versions[0] for turn in used], dtype=np.int32).repeat(brought)
     version[mask] = np.concatenate([turn.versions for turn in used])
     return Trajectory(
         rollout=rollout,
@@ -263,7 +266,7 @@ def _build(rollout: RolloutId, segment: int, turns: Sequence[Turn], joins: Seque
         tokens=_tokens(used, joins),
         mask=mask,
         logprobs=logprobs,
-        turn=np.repeat(np.array(owners, dtype=np.int32), brought),
+        turn=np.array(owners, dtype=np.int32).repeat(brought),
         version=version,
         routing=_routing(turns, owners, brought),
         boundaries=tuple([join.boundary for join in joins]),
@@ -326,10 +329,10 @@ def _capture(turn: Turn) -> RoutingArray:
 
 def _check_captures(turns: Sequence[Turn]) -> None:
     """Refuse turns that lack a capture others have, or whose captures are of different shapes."""
-    kinds = {None if turn.routing is None else (turn.routing.shape[1:], turn.routing.dtype) for turn in turns}
-    if len(kinds) == 1:
-        return
-    if None in kinds:
-        lacking = [index for index, turn in enumerate(turns) if turn.routing is None]
+    captures = [turn.routing for turn in turns]
+    lacking = [index for index, capture in enumerate(captures) if capture is None]
+    if lacking and len(lacking) < len(turns):
         raise RoutingError(f"turns {lacking}: no capture, while the other turns have one")
-    raise RoutingError(f"captures of several shapes in one rollout: {sorted(map(str, kinds))}")
+    kinds = {(capture.shape[1:], capture.dtype.char) for capture in captures if capture is not None}
+    if len(kinds) > 1:
+        raise RoutingError(f"captures of several shapes in one rollout: {sorted(map(str, kinds))}")

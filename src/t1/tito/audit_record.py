@@ -41,6 +41,30 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
+class Record:
+    """What the policy sampled, by the raw turns."""
+
+    columns: Columns
+    """Over the completions of all turns, end to end."""
+    ends: Indices
+    """[turns] where each completion ends in the columns."""
+    lengths: Indices
+    """[turns] sampled tokens of each turn."""
+
+    @property
+    def last_ids(self) -> IntArray:
+        """[turns] the last token of each completion."""
+        ids: IntArray = self.columns.ids[self.ends - 1]
+        return ids
+
+    @property
+    def first_versions(self) -> IntArray:
+        """[turns] the version that sampled each completion's first token."""
+        versions: IntArray = self.columns.versions[self.ends - self.lengths]
+        return versions
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Where a trajectory's own mask and turn columns put each completion."""
 
@@ -55,15 +79,16 @@ class Layout:
     """[R] position after each run's last token."""
 
 
-def recorded(turns: Sequence[Turn]) -> Columns:
-    """What the policy sampled, by the raw turns (at least one), end to end."""
-    lengths = [len(turn.completion) for turn in turns]
-    return Columns(
+def recorded(turns: Sequence[Turn]) -> Record:
+    """The record of some turns, at least one."""
+    lengths = np.array([len(turn.completion) for turn in turns])
+    columns = Columns(
         ids=np.concatenate([turn.completion for turn in turns]),
         logprobs=np.concatenate([turn.logprobs for turn in turns]),
         versions=np.concatenate([turn.versions for turn in turns]),
         turn=np.arange(len(turns), dtype=np.int32).repeat(lengths),
     )
+    return Record(columns, lengths.cumsum(), lengths)
 
 
 def trained(layouts: Sequence[Layout]) -> Columns:

@@ -63,9 +63,10 @@ def _check_origin(
     errors: list[tuple[str, str]] = []
     held = 0
     for owner, start in zip(owners, starts, strict=True):
-        capture = turns[owner].routing
+        turn = turns[owner]
+        capture = turn.routing
         assert capture is not None
-        at, end = max(0, held - 1), start + len(turns[owner].completion) - 1
+        at, end = held - 1 if held else 0, start + len(turn.completion) - 1
         missing = max(0, end - at - len(capture))
         if missing and (held or not _lent(turns, owner, rows[:missing])):
             errors.append(("routing-gap", f"turn {owner}: {missing} tokens were fed, and no capture has their rows"))
@@ -117,8 +118,9 @@ def _check_repeats(rows: RoutingArray, tokens: IntArray) -> list[tuple[str, str]
     With p the rate at which neighbouring rows of different tokens are equal outside the run (two more are assumed), a
     run of r has the probability T · pʳ. A router that sends most tokens one way has a high p and is not accused.
     """
-    same = rows[1:, 0, 0] == rows[:-1, 0, 0]  # [T−2] one expert first: most rows differ there
-    if _longest_run(same)[1] < MIN_REPEATS:
+    same = rows[1:, 0, 0] == rows[:-1, 0, 0]  # [T−2] two experts first: most rows differ there
+    same &= rows[1:, -1, -1] == rows[:-1, -1, -1]
+    if np.count_nonzero(same) < MIN_REPEATS or _longest_run(same)[1] < MIN_REPEATS:
         return []
     flat = rows.reshape(len(rows), -1)
     same = (flat[1:] == flat[:-1]).all(axis=1)
@@ -145,7 +147,7 @@ def _has_duplicates(rows: RoutingArray) -> bool:
     num_chosen = rows.shape[2]
     if num_chosen <= 4:
         pairs = [(a, b) for a in range(num_chosen) for b in range(a)]
-        return any(bool((rows[..., a] == rows[..., b]).any()) for a, b in pairs)
+        return any(np.count_nonzero(rows[..., a] == rows[..., b]) for a, b in pairs)
     ordered = np.sort(rows, axis=2)
     return bool((ordered[..., 1:] == ordered[..., :-1]).any())
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from t1.tito.audit_record import Layout
+from t1.tito.audit_record import Layout, Record
 from t1.tito.audit_rules import Findings
 from t1.types import Boundary, Case, IntArray, Rollout, Turn
 
@@ -30,13 +30,13 @@ class Texts:
     """Stop, end-of-turn and white-space tokens: a harness may change them around a completion."""
 
 
-def check_fits(rollout: Rollout, layout: Layout, index: int, findings: Findings) -> bool:
+def check_fits(record: Record, layout: Layout, index: int, findings: Findings) -> bool:
     """The runs of the mask are whole completions of real turns in time order, and every turn has its boundary."""
     turns, where = layout.turns, f"segment {index}"
-    if turns[0] < 0 or turns[-1] >= len(rollout.turns) or any(a >= b for a, b in pairwise(turns)):
+    if turns[0] < 0 or turns[-1] >= len(record.lengths) or any(a >= b for a, b in pairwise(turns)):
         findings.report("wrong-turn", where, f"sampled tokens belong to turns {turns}, expected ever later ones")
         return False
-    lengths = [len(rollout.turns[turn].completion) for turn in turns]
+    lengths = record.lengths[turns].tolist()
     runs = [end - start for start, end in zip(layout.starts, layout.ends, strict=True)]
     if runs != lengths:
         findings.report("mask", where, f"the mask trains runs of {runs} tokens, the turns sampled {lengths}")
@@ -48,14 +48,14 @@ def check_fits(rollout: Rollout, layout: Layout, index: int, findings: Findings)
     return True
 
 
-def check_columns(rollout: Rollout, layout: Layout, index: int, findings: Findings) -> None:
+def check_columns(record: Record, layout: Layout, index: int, findings: Findings) -> None:
     """Context carries the turn that brought it, the version of the next sampled token, and no logprob."""
     trajectory, where = layout.trajectory, f"segment {index}"
-    brought = [end - start for start, end in pairwise([0, *layout.ends])]
+    brought = np.array(layout.ends)
+    brought[1:] -= layout.ends[:-1]
     if trajectory.turn.tobytes() != np.array(layout.turns, dtype=np.int32).repeat(brought).tobytes():
         findings.report("wrong-turn", where, "the turn column differs from the turns that brought the tokens")
-    first = np.array([rollout.turns[turn].versions[0] for turn in layout.turns], dtype=np.int32)
-    version = first.repeat(brought)
+    version = record.first_versions[layout.turns].repeat(brought)
     version[layout.sampled] = trajectory.version[layout.sampled]
     if trajectory.version.tobytes() != version.tobytes():
         message = "context must carry the version of the first token sampled after it"
@@ -69,33 +69,30 @@ def check_stream(rollout: Rollout, layout: Layout, texts: Texts, findings: Findi
 
     Comparing each whole prompt costs turns × tokens, but at the speed of memory.
     """
-    tokens = layout.trajectory.tokens
-    ids, residual = tokens.tobytes(), 0
-    before: _Joined | None = None
-    for turn, start, end, boundary in zip(
-        layout.turns, layout.starts, layout.ends, layout.trajectory.boundaries, strict=True
-    ):
-        prompt, held = rollout.turns[turn].prompt, before.end if before else 0
+    trajectory = layout.trajectory
+    ids, residual, held = trajectory.tokens.tobytes(), 0, 0
+    for index, boundary in enumerate(trajectory.boundaries):
+        prompt, start = rollout.turns[boundary.turn].prompt, layout.starts[index]
         if start == len(prompt) and ids.startswith(np.ascontiguousarray(prompt).data):
             fault = _exact_fault(boundary, held, start)
         else:
             residual += boundary.residual
-            fault = _edited_fault(boundary, tokens[:start], prompt, before, texts)
+            before = _Before(rollout.turns[layout.turns[index - 1]], trajectory.boundaries[index - 1], held)
+            fault = _edited_fault(boundary, trajectory.tokens[:start], prompt, before, texts)
         if fault is not None:
-            findings.report(fault[0], f"turn {turn}", fault[1])
-        before = _Joined(rollout.turns[turn], boundary, start, end)
+            findings.report(fault[0], f"turn {boundary.turn}", fault[1])
+        held = layout.ends[index]
     return residual
 
 
 @dataclass(frozen=True, slots=True)
-class _Joined:
-    """The turn of a stream before the one that is checked."""
+class _Before:
+    """The turn of a stream before the one that is checked; none before its first, where nothing is held."""
 
     turn: Turn
     boundary: Boundary
-    start: int
-    """Of its completion in the stream."""
-    end: int
+    held: int
+    """Tokens of the stream up to the end of its completion."""
 
 
 def _exact_fault(boundary: Boundary, held: int, start: int) -> Fault | None:
@@ -109,16 +106,16 @@ def _exact_fault(boundary: Boundary, held: int, start: int) -> Fault | None:
 
 
 def _edited_fault(
-    boundary: Boundary, stream: IntArray, prompt: IntArray, before: _Joined | None, texts: Texts
+    boundary: Boundary, stream: IntArray, prompt: IntArray, before: _Before, texts: Texts
 ) -> Fault | None:
     """(rule, message) where a context differs from the prompt in a way that its boundary does not account for.
 
     `stream` [start] is the trajectory before the completion.
     """
-    if before is None or boundary.case not in (Case.NORMALIZED, Case.RETOKENIZED):
+    if not before.held or boundary.case not in (Case.NORMALIZED, Case.RETOKENIZED):
         return "context", f"case {boundary.case}, but the context is not what the sampler saw"
-    held, inserted = stream[: before.end], len(stream) - before.end
-    if inserted > len(prompt) or not np.array_equal(stream[before.end :], prompt[len(prompt) - inserted :]):
+    held, inserted = stream[: before.held], len(stream) - before.held
+    if inserted > len(prompt) or not np.array_equal(stream[before.held :], prompt[len(prompt) - inserted :]):
         return "context", "the new context is not the end of the prompt"
     copy = prompt[: len(prompt) - inserted]
     if boundary.inserted != inserted or boundary.kept + boundary.dropped != len(copy):

@@ -75,16 +75,16 @@ def audit(
     counters["segments"] = len(trajectories)
     counters["tokens"] = sum(len(trajectory.tokens) for trajectory in trajectories)
     counters["sampled_tokens"] = sum(len(layout.sampled) for layout in layouts)
-    counters["loss_region_drift"] = check_ownership(record, layouts, len(rollout.turns), findings)
+    counters["loss_region_drift"] = check_ownership(record, layouts, findings)
     check_numbers(record, layouts, vocab_size, findings)
-    check_finish(rollout.turns, boundary_ids, findings)
+    check_finish(rollout.turns, record, boundary_ids, findings)
     check_segments(rollout, layouts, findings)
     sound = []
     for index, layout in enumerate(layouts):
-        if not check_fits(rollout, layout, index, findings):
+        if not check_fits(record, layout, index, findings):
             continue
         sound.append(layout)
-        check_columns(rollout, layout, index, findings)
+        check_columns(record, layout, index, findings)
         counters["residual"] += check_stream(rollout, layout, Texts(decode, boundary_ids), findings)
         for boundary in layout.trajectory.boundaries:
             counters[_CASE_COUNTER[boundary.case]] += 1
