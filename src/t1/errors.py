@@ -15,6 +15,7 @@ T1Error
 │   │   ├── EngineUnavailable
 │   │   ├── EngineTimeout
 │   │   └── PromptMismatch        the engine saw other ids than were sent
+│   ├── ProcessLost               a process of the cluster died, hung, or cannot be reached
 │   ├── AgentError                a foreign agent program never called the model
 │   ├── RoutingError              missing, short, repeated, all-zero, out-of-range or wrong-version capture
 │   └── VerifierError             the verifier could not run, hung, or wrote nonsense
@@ -89,6 +90,10 @@ class EngineTimeout(EngineError):
 
 class PromptMismatch(EngineError):
     """The engine saw other prompt ids than were sent (case T7)."""
+
+
+class ProcessLost(InfrastructureError):
+    """A process of the cluster died, hung, or cannot be reached."""
 
 
 class AgentError(InfrastructureError):

@@ -29,7 +29,7 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine to its end. An interrupt of the waiting thread cancels it and waits for its clean-up."""
-        future: Future[Result] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self.start(work)
         try:
             return future.result()
         except BaseException:
@@ -37,6 +37,10 @@ class LoopThread:
                 future.cancel()
                 self._settle()
             raise
+
+    def start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Begin a coroutine; its end is the future's."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
         """Cancel what still runs, wait for it within a bound, stop the loop. Safe to call twice."""
