@@ -51,8 +51,7 @@ def check_fits(record: Record, layout: Layout, index: int, findings: Findings) -
 def check_columns(record: Record, layout: Layout, index: int, findings: Findings) -> None:
     """Context carries the turn that brought it, the version of the next sampled token, and no logprob."""
     trajectory, where = layout.trajectory, f"segment {index}"
-    brought = np.array(layout.ends)
-    brought[1:] -= layout.ends[:-1]
+    brought = [end - start for start, end in pairwise([0, *layout.ends])]
     if trajectory.turn.tobytes() != np.array(layout.turns, dtype=np.int32).repeat(brought).tobytes():
         findings.report("wrong-turn", where, "the turn column differs from the turns that brought the tokens")
     version = record.first_versions[layout.turns].repeat(brought)
