@@ -14,7 +14,7 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Any
 
-from t1.gateway.conversation import Message, Role, Tool
+from t1.gateway.conversation import Message, Role, Tool, ToolCall
 
 MAX_NESTING = 64
 """Tool arguments that are nested deeper are compared as text."""
@@ -31,6 +31,8 @@ class ChangeKind(StrEnum):
     """\\r\\n or \\r for \\n. Forgiven."""
     ARGUMENTS = "arguments"
     """JSON spacing, key order, escapes or the spelling of numbers in tool arguments. Forgiven."""
+    DEFAULTS = "defaults"
+    """Arguments that the call left open were filled in. Forgiven where the call kept its id."""
     REASONING_DROPPED = "reasoning_dropped"
     """The reply's reasoning is gone. Forgiven."""
     CALL_IDS = "call_ids"
@@ -66,6 +68,35 @@ def same_reasoning(recorded: Message, sent: Message) -> bool:
     return not sent.reasoning or plain_text(recorded.reasoning) == plain_text(sent.reasoning)
 
 
+def fills_in(recorded: Message, sent: Message) -> bool:
+    """True where `sent` is `recorded` with arguments added to its calls: same text, same ids and names of calls."""
+    if plain_text(recorded.content) != plain_text(sent.content) or not same_reasoning(recorded, sent):
+        return False
+    calls = list(zip(recorded.tool_calls, sent.tool_calls, strict=False))
+    if not calls or len(recorded.tool_calls) != len(sent.tool_calls):
+        return False
+    return all(one.id == other.id and one.name == other.name and _within(one, other) for one, other in calls)
+
+
+def _within(recorded: ToolCall, sent: ToolCall) -> bool:
+    """True where every argument that was recorded is among those that were sent."""
+    ours, theirs = (_members(call.arguments) for call in (recorded, sent))
+    return ours is not None and theirs is not None and ours.items() <= theirs.items()
+
+
+def _members(arguments: str) -> dict[str, str] | None:
+    """Name → value in one spelling, of arguments that are a JSON object without repeated names."""
+    if _nesting(arguments) > MAX_NESTING:
+        return None
+    try:
+        value = _parse(arguments.strip() or "{}")
+    except ValueError:
+        return None
+    if not isinstance(value, _Pairs) or len({name for name, _ in value}) < len(value):
+        return None
+    return {name: repr(_ordered(member)) for name, member in value}
+
+
 def tools_key(tools: Sequence[Tool]) -> bytes:
     """[16] the same for the same tools in the same order."""
     if not tools:
@@ -89,7 +120,9 @@ def differences(recorded: Message, sent: Message) -> Iterator[tuple[ChangeKind, 
     elif recorded.reasoning != sent.reasoning:
         yield ChangeKind.WHITESPACE, "in the reasoning"
     for ours, theirs in zip(recorded.tool_calls, sent.tool_calls, strict=True):
-        if ours.arguments != theirs.arguments:
+        if canonical_json(ours.arguments) != canonical_json(theirs.arguments):
+            yield ChangeKind.DEFAULTS, f"of {ours.name}"
+        elif ours.arguments != theirs.arguments:
             yield ChangeKind.ARGUMENTS, f"of {ours.name}"
     ids = [call.id for call in recorded.tool_calls], [call.id for call in sent.tool_calls]
     if ids[0] != ids[1] or recorded.tool_call_id != sent.tool_call_id:
@@ -122,12 +155,15 @@ def canonical_json(text: str) -> str:
     if _nesting(stripped) > MAX_NESTING:
         return stripped
     try:
-        value = json.loads(
-            stripped, object_pairs_hook=_Pairs, parse_int=_number, parse_float=_number, parse_constant=_Number
-        )
+        value = _parse(stripped)
     except ValueError:
         return plain_text(text)
     return repr(_ordered(value))
+
+
+def _parse(text: str) -> Any:
+    """A JSON value whose objects are `_Pairs` and whose numbers compare by value."""
+    return json.loads(text, object_pairs_hook=_Pairs, parse_int=_number, parse_float=_number, parse_constant=_Number)
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -17,6 +17,7 @@ from t1.gateway.canonical import (
     ChangeKind,
     differences,
     digest,
+    fills_in,
     message_key,
     plain_text,
     same_reasoning,
@@ -56,7 +57,14 @@ class Node:
     def alike(self, message: Message, key: bytes) -> Node | None:
         """The child that `message` is, forgiven differences aside: that of the same reasoning, else the latest."""
         nodes = [node for node in self.under(key) if same_reasoning(node.message, message)]
-        return self.twin(message, key) or (nodes[-1] if nodes else None)
+        return self.twin(message, key) or (nodes[-1] if nodes else self.filled(message))
+
+    def filled(self, message: Message) -> Node | None:
+        """The reply that came back as `message` with arguments filled in."""
+        if not message.tool_calls or self.children is None:
+            return None
+        replies = [node for nodes in self.children.values() for node in nodes if node.exchange is not None]
+        return next((node for node in reversed(replies) if fills_in(node.message, message)), None)
 
     def twin(self, message: Message, key: bytes) -> Node | None:
         """The child of this key and this very reasoning."""

@@ -2,7 +2,15 @@
 
 import pytest
 
-from t1.gateway.canonical import ChangeKind, canonical_json, differences, message_key, same_reasoning, tools_key
+from t1.gateway.canonical import (
+    ChangeKind,
+    canonical_json,
+    differences,
+    fills_in,
+    message_key,
+    same_reasoning,
+    tools_key,
+)
 from t1.gateway.conversation import Message, Role, Tool, ToolCall
 
 
@@ -79,3 +87,34 @@ def test_tools_are_the_same_whatever_the_order_of_their_keys():
     same = Tool("run", "runs", {"properties": {"b": {}, "a": {}}, "type": "object"})
     assert tools_key([one]) == tools_key([same])
     assert len({tools_key([one]), tools_key([]), tools_key([one, one]), tools_key([Tool("run", "walks")])}) == 4
+
+
+FILLED = [
+    (assistant("x", arguments='{"a":1}'), assistant("x ", arguments='{ "a": 1.0, "b": false }')),
+    (assistant(arguments="{}"), assistant(arguments='{"b":[1]}')),
+    (assistant(arguments="", reasoning="so"), assistant(arguments='{"b":null}')),
+]
+
+
+@pytest.mark.parametrize(("recorded", "sent"), FILLED)
+def test_a_client_may_fill_in_what_a_call_left_open(recorded, sent):
+    assert fills_in(recorded, sent)
+    assert ChangeKind.DEFAULTS in {kind for kind, _ in differences(recorded, sent)}
+    assert not fills_in(sent, recorded), "taking an argument away is another call"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "sent"),
+    [
+        (assistant(arguments='{"a":1}'), assistant(arguments='{"a":2,"b":1}')),
+        (assistant(arguments='{"a":1}'), assistant(arguments='{"a":1,"b":1}', id="other")),
+        (assistant("x", arguments="{}"), assistant("y", arguments='{"b":1}')),
+        (assistant(arguments="not json"), assistant(arguments='{"b":1}')),
+        (assistant(arguments='{"a":1,"a":2}'), assistant(arguments='{"a":1,"a":2,"b":1}')),
+        (assistant(arguments="[1]"), assistant(arguments='[1,{"b":1}]')),
+        (assistant("a"), assistant("a")),
+        (assistant(arguments="[" * 99), assistant(arguments="[" * 99)),
+    ],
+)
+def test_another_call_is_not_a_filled_one(recorded, sent):
+    assert not fills_in(recorded, sent)

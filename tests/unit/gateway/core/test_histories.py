@@ -90,6 +90,9 @@ EDITS = {
     ChangeKind.ARGUMENTS: lambda client: client.edit(
         1, tool_calls=(replace(client.history[1].tool_calls[0], arguments='{ "a": 2, "b": 1 }'),)
     ),
+    ChangeKind.DEFAULTS: lambda client: client.edit(
+        1, tool_calls=(replace(client.history[1].tool_calls[0], arguments='{"b":1.0,"all":false,"a":2}'),)
+    ),
 }
 
 
