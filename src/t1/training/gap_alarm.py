@@ -92,24 +92,30 @@ class Evidence:
     turns: npt.NDArray[np.int64]
     lengths: npt.NDArray[np.int64]
     """[R] actions of each rollout."""
+    bound: float
+    """A mean |difference| up to here is no mismatch."""
     temperature: float
     probes: Probes | None
-    """None where nothing could be tried: the nets are in shards."""
+    """None where nothing could be tried: the nets are in shards, or all of the actions lag."""
 
     @classmethod
     def of(
-        cls, batch: Batch, trained: Tensor, *, version: int, temperature: float, probes: Probes | None = None
+        cls,
+        batch: Batch,
+        trained: Tensor,
+        *,
+        bound: float,
+        version: int,
+        temperature: float,
+        probes: Probes | None = None,
     ) -> Evidence:
-        """From a step's batch and what the trainer, at `version`, `trained` float32[A] on."""
-        versions = np.zeros(batch.num_actions, dtype=np.int64)
-        for segments, slots in zip(batch.segments, batch.slots, strict=True):
-            for trajectory, places in zip(segments, slots, strict=True):
-                versions[places] = trajectory.version[trajectory.mask]
+        """From a step's batch and what the trainer said at `version`, `trained` float32[A]."""
         return cls(
             differences=(trained.double() - batch.sampler_logprobs.double()).numpy(),
-            lag=version - versions,
+            lag=lag_of(batch, version),
             turns=batch.turns.numpy(),
             lengths=batch.lengths.numpy(),
+            bound=bound,
             temperature=temperature,
             probes=probes,
         )
@@ -123,11 +129,20 @@ class Evidence:
         return np.concatenate([cached[turns] for cached, turns in zip(took, parts, strict=True)])
 
 
+def lag_of(batch: Batch, version: int) -> npt.NDArray[np.int64]:
+    """[A] versions between the weights that sampled each action and `version`."""
+    versions = np.zeros(batch.num_actions, dtype=np.int64)
+    for segments, slots in zip(batch.segments, batch.slots, strict=True):
+        for trajectory, places in zip(segments, slots, strict=True):
+            versions[places] = trajectory.version[trajectory.mask]
+    return version - versions
+
+
 def diagnose(evidence: Evidence, cached: npt.NDArray[np.bool_] | None = None) -> Diagnosis:
     """The kind that the evidence speaks for. `cached` [A] as of `Evidence.cached`, where the turns are at hand."""
     distance = np.abs(evidence.differences)
     here, behind = distance[evidence.lag == 0], distance[evidence.lag > 0]
-    if len(behind) and (len(here) < MIN_ACTIONS or behind.mean() > TELLS_APART * here.mean()):
+    if len(behind) and (len(here) < MIN_ACTIONS or here.mean() <= evidence.bound):
         return Diagnosis(
             Mismatch.LAG,
             f"{len(behind)} tokens were sampled up to {int(evidence.lag.max())} versions ago and differ by "
@@ -219,19 +234,25 @@ def probe(
     model: PreTrainedModel,
     packs: Iterable[Pack],
     sampled: Tensor,
+    fresh: npt.NDArray[np.bool_],
     *,
     temperature: float,
     as_trained: Callable[[Pack], AbstractContextManager[Any]],
     replays: bool,
-) -> Probes:
-    """Score some actions again: as they were trained, routed otherwise, and at other temperatures.
+) -> Probes | None:
+    """Score some actions again: as they were trained, routed otherwise, and at other temperatures. None: none is fresh.
 
-    `sampled` float32[A of the step], by slot. `as_trained` is the context in which a pack was trained, along recorded
-    routes where it `replays`; the other way is then the live one, and the other way round.
+    `sampled` float32[A of the step], by slot; of these only those `fresh` (no lag) count. `as_trained` is the context in
+    which a pack was trained, along recorded routes where it `replays`; the other way is then the live one, and the
+    other way round. By now the weights have moved by one step, so that a gap as small as that cannot be explained.
     """
     chosen = list(_some(packs))
-    targets = torch.cat([part.tokens[part.actions] for part in chosen])
-    theirs = torch.cat([sampled[part.slots.cpu()] for part in chosen]).to(targets.device)
+    slots = torch.cat([part.slots.cpu() for part in chosen])
+    counts = torch.from_numpy(fresh)[slots]
+    if not counts.any():
+        return None
+    targets = torch.cat([part.tokens[part.actions] for part in chosen])[counts]
+    theirs = sampled[slots][counts].to(targets.device)
     accessor: Any = model
     head = accessor.get_output_embeddings()
 
@@ -241,7 +262,7 @@ def probe(
     def otherwise(part: Pack) -> AbstractContextManager[Any]:
         return nullcontext() if replays or part.routing is None else replaying(model, part.routing)
 
-    rows = _rows(model, chosen, as_trained)
+    rows = _rows(model, chosen, as_trained)[counts]
     found = {temperature * factor: distance(rows, temperature * factor) for factor in FACTORS}
     found[1.0] = distance(rows, 1.0)
     step = FACTORS[1] / FACTORS[0]
@@ -250,7 +271,7 @@ def probe(
     best = min(found, key=found.__getitem__)
     return Probes(
         as_trained=distance(rows, temperature),
-        other_routing=distance(_rows(model, chosen, otherwise), temperature) if routers(model) else None,
+        other_routing=distance(_rows(model, chosen, otherwise)[counts], temperature) if routers(model) else None,
         best_temperature=best,
         at_best_temperature=found[best],
         replays=replays,
