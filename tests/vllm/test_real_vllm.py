@@ -64,9 +64,11 @@ def open_client(url: str, path: Path, api: VllmApi = VllmApi.GENERATE, **setting
     """A client that publishes from disk."""
     shape = ModelShape.from_pretrained(path)
     known = {
-        "model": shape, "max_context": CONTEXT, "check_rows": capture_check(shape.num_layers, shape.num_experts, shape.top_k),
+        "model": shape,
+        "max_context": CONTEXT,
+        "check_rows": capture_check(shape.num_layers, shape.num_experts, shape.top_k),
         "checkpoints": CheckpointWriter(path.parent / "weights", path),
-    }  # fmt: skip
+    }
     return VllmSampler(url, **{**known, **settings}).use(api)
 
 

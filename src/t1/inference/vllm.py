@@ -7,6 +7,9 @@ Start the server so that it says all that a trainer needs (vLLM 0.30; on the pro
         --logprobs-mode processed_logprobs --enable-prompt-tokens-details \
         --worker-extension-cls t1.inference.vllm_extension.WeightReloader
 
+On the processor add `--no-enable-chunked-prefill --max-num-batched-tokens N`, N at least the context: there a seeded
+request whose prompt is fed in two parts ends the server. Add `--block-size 32`, or short prefixes are never cached.
+
 Boundary: the names and encodings of vLLM 0.30 to 0.33; everything that is true of any engine is in `remote.py`.
 """
 

@@ -20,9 +20,10 @@ import httpx
 SRC = Path(__file__).parent.parent.parent
 START_S = 180.0
 FLAGS = (
-    "--dtype float32 --block-size 32 --enforce-eager --enable-return-routed-experts --enable-scale-out "
-    "--skip-tokenizer-init --tokens-only --logprobs-mode processed_logprobs --enable-prompt-tokens-details "
-    "--worker-extension-cls t1.inference.vllm_extension.WeightReloader --host 127.0.0.1"
+    "--dtype float32 --block-size 32 --enforce-eager --no-enable-chunked-prefill --enable-scale-out "
+    "--skip-tokenizer-init --tokens-only --enable-return-routed-experts --logprobs-mode processed_logprobs "
+    "--enable-prompt-tokens-details --host 127.0.0.1 "
+    "--worker-extension-cls t1.inference.vllm_extension.WeightReloader"
 ).split()
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -41,7 +42,8 @@ def serving(python: str, model: Path, log: Path, *, max_context: int, more: tupl
     """The URL of a server of `model` under the interpreter `python`; `more` are flags after the right ones."""
     port = _free_port()
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--port", str(port), "--model", str(model)]
-    command += ["--max-model-len", str(max_context), *FLAGS, *more]
+    command += ["--max-model-len", str(max_context), "--max-num-batched-tokens", str(max(2048, max_context))]
+    command += [*FLAGS, *more]
     with log.open("wb") as output:
         server = subprocess.Popen(
             command, stdout=output, stderr=output, env={**os.environ, **ENVIRONMENT}, start_new_session=True
