@@ -1,9 +1,13 @@
-"""How many tokens a second are assembled and audited. The last line is one JSON object: medians over repeats.
+"""What token-in, token-out costs: assembling and auditing, and the gateway in front of the sampler.
 
     python bench/bench_tito.py
 
-long: rollouts of 300 turns; short: 4 turns of 60 tokens, where Python's overhead dominates. Routing: 4 layers, top 2
-of 8.
+Tokens a second, medians over repeats; `*_per_cpu_s` counts this process's own time, which says on a busy machine what a
+quiet one would take. Rollouts of 300 turns as the gateway records them, prompts sharing memory; `copied_`: every prompt
+in memory of its own, so that reading them costs turns x tokens; `short_`: 4 turns of 60 tokens, where Python's overhead
+dominates; `branches_`: 3 conversations of 100 turns each that take turns. Routing: 4 layers, top 2 of 8. The gateway's
+share, with re-rendering every prompt as the baseline of what is encoded, is bench_gateway.py's. The last line is one
+JSON object.
 """
 
 from __future__ import annotations
@@ -16,8 +20,10 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
+from bench_gateway import overhead, session_memory
 
 from t1.tito import assemble, audit
 from t1.types import FinishReason, Outcome, RewardSource, Rollout, RolloutId, RoutingArray, StopReason, Turn
@@ -75,28 +81,58 @@ def only_assemble(rollouts: list[Rollout]) -> int:
     return sum(len(t.tokens) for rollout in rollouts for t in assemble(rollout.id, rollout.turns))
 
 
-def rate(work: Callable[[list[Rollout]], int], rollouts: list[Rollout]) -> int:
-    """Median tokens per second."""
-    rates = []
+def sharing(rollout: Rollout) -> Rollout:
+    """The same rollout as the gateway records it: the prompts of a branch are views of its longest one."""
+    ids = np.concatenate([rollout.turns[-1].prompt, rollout.turns[-1].completion])
+    turns = []
+    for turn in rollout.turns:
+        start = len(turn.prompt)
+        turns.append(replace(turn, prompt=ids[:start], completion=ids[start : start + len(turn.completion)]))
+    return replace(rollout, turns=tuple(turns))
+
+
+def interleave(rollouts: list[Rollout]) -> Rollout:
+    """One rollout of several conversations that take turns."""
+    turns = [turn for together in zip(*(rollout.turns for rollout in rollouts), strict=True) for turn in together]
+    return replace(rollouts[0], turns=tuple(turns))
+
+
+def rates(name: str, work: Callable[[list[Rollout]], int], rollouts: list[Rollout]) -> dict[str, int]:
+    """Median tokens per second, by the clock on the wall and by the processor's."""
+    wall, cpu = [], []
     for _ in range(REPEATS):
-        started = time.perf_counter()
+        started, busy = time.perf_counter(), time.process_time()
         tokens = work(rollouts)
-        rates.append(tokens / (time.perf_counter() - started))
-    return round(statistics.median(rates))
+        wall.append(tokens / (time.perf_counter() - started))
+        cpu.append(tokens / (time.process_time() - busy))
+    return {f"{name}_per_s": round(statistics.median(wall)), f"{name}_per_cpu_s": round(statistics.median(cpu))}
 
 
-def main() -> None:
+def assembling() -> dict[str, int]:
+    """Tokens a second of `assemble`, and of both it and `audit`."""
     rng = np.random.default_rng(0)
     long = [draw_rollout(rng, member, 300, opening=600, sampled=60, seen=60) for member in range(8)]
     short = [draw_rollout(rng, member, 4, opening=30, sampled=30, seen=30) for member in range(512)]
-    for name, rollouts in (("long", long), ("short", short)):
-        print(f"{name}: {len(rollouts)} rollouts, {only_assemble(rollouts)} tokens")
-    result = {
-        "assemble_audit_tokens_per_s": rate(check, long),
-        "short_assemble_audit_tokens_per_s": rate(check, short),
-        "assemble_tokens_per_s": rate(only_assemble, long),
-        "short_assemble_tokens_per_s": rate(only_assemble, short),
+    branches = [
+        interleave([draw_rollout(rng, member, 100, opening=600, sampled=60, seen=60) for _ in range(3)])
+        for member in range(8)
+    ]
+    workloads = {
+        "": [sharing(rollout) for rollout in long],
+        "copied_": long,
+        "short_": short,
+        "branches_": branches,
     }
+    result: dict[str, int] = {}
+    for name, rollouts in workloads.items():
+        print(f"{name or 'long_'}rollouts: {len(rollouts)}, {only_assemble(rollouts)} tokens")
+        result |= rates(f"{name}assemble_audit_tokens", check, rollouts)
+        result |= rates(f"{name}assemble_tokens", only_assemble, rollouts)
+    return result
+
+
+def main() -> None:
+    result: dict[str, float] = {**assembling(), **session_memory(), **overhead()}
     print(json.dumps(result))
 
 
