@@ -24,10 +24,10 @@ RoutingArray: TypeAlias = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
 def _check(name: str, array: npt.NDArray[Any], dtype: Any, *shape: int | None) -> None:
     """Refuse an array whose dtype or shape is not the declared one (None = any length)."""
-    fits = array.ndim == len(shape) and all(
-        want is None or want == got for want, got in zip(shape, array.shape, strict=True)
-    )
-    if not fits or array.dtype != dtype:
+    fits = array.ndim == len(shape) and array.dtype == dtype
+    for want, got in zip(shape, array.shape, strict=False):
+        fits = fits and (want is None or want == got)
+    if not fits:
         wanted = "[" + ", ".join("*" if n is None else str(n) for n in shape) + "]"
         raise ValueError(f"{name}: expected {np.dtype(dtype)} {wanted}, got {array.dtype} {list(array.shape)}")
 
