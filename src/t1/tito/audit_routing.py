@@ -107,7 +107,7 @@ def _check_experts(rows: RoutingArray, num_experts: int | None) -> list[tuple[st
             errors.append(("routing-duplicate", "a token chose one expert twice in a layer"))
     elif rows.shape[2] == 1 and len(rows) and not rows.any():
         errors.append(("routing-zero", "every row holds only zeros"))
-    if num_experts is not None and len(rows) and rows.max() >= num_experts:
+    if num_experts is not None and np.count_nonzero(rows >= num_experts):
         errors.append(("routing-range", f"expert {rows.max()} of {num_experts}"))
     return errors
 
