@@ -53,6 +53,11 @@ class PPOConfig(BaseModel):
     """Truncation of the importance weights exp(old_logprobs − sampler_logprobs); None = off."""
     replay_routing: bool = True
     """Route a Mixture-of-Experts policy as its sampler was routed (arXiv 2510.11370). Off only to measure the gap."""
+    gap_alarm: float = Field(0.05, gt=0)
+    """Mean |log π_trainer − log π_sampler| above which a step says what kind of mismatch it looks like."""
     activation_checkpointing: bool = False
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of matrix products and activations where nets are sharded over ranks; weights, moments and sums of gradients keep
+    the dtype that the checkpoint was loaded in."""
     weight_decay: float = Field(0.0, ge=0)
     seed: int = Field(0, ge=0)

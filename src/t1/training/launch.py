@@ -75,6 +75,7 @@ def on_ranks(
         meeting = f"file://{Path(folder) / 'meeting'}"
         processes: list[BaseProcess] = []
         ends: list[Connection] = []
+        grace_s = 0.0
         try:
             for rank in range(num_ranks):
                 ours, theirs = context.Pipe(duplex=False)
@@ -84,9 +85,11 @@ def on_ranks(
                 theirs.close()
                 processes.append(process)
                 ends.append(ours)
-            return _collect(processes, ends, deadline)
+            answers = _collect(processes, ends, deadline)
+            grace_s = 5.0
+            return answers
         finally:
-            _end(processes)
+            _end(processes, grace_s)
             for end in ends:
                 end.close()
 
@@ -131,12 +134,12 @@ def _collect(processes: list[BaseProcess], ends: list[Connection], deadline: flo
     return [answers[rank] for rank in range(len(ends))]
 
 
-def _end(processes: list[BaseProcess]) -> None:
-    """See every process out; those that linger are killed."""
-    deadline = time.monotonic() + 5.0
+def _end(processes: list[BaseProcess], grace_s: float) -> None:
+    """See every process out; those that linger longer than `grace_s` are killed."""
+    deadline = time.monotonic() + grace_s
     for process in processes:
-        if process.exitcode is None and process.pid is not None:
-            process.join(max(0.1, deadline - time.monotonic()))
+        process.join(max(0.0, deadline - time.monotonic()))
         if process.is_alive():
             process.kill()
-            process.join()
+            process.join(5.0)
+        process.close()
