@@ -4,5 +4,6 @@
 """
 
 from t1.routing.capture import check_capture, disagreement, join
+from t1.routing.provenance import Captured, Provenance, provenance
 
-__all__ = ["check_capture", "disagreement", "join"]
+__all__ = ["Captured", "Provenance", "check_capture", "disagreement", "join", "provenance"]

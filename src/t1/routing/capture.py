@@ -104,14 +104,18 @@ def join(turns: Sequence[Turn]) -> RoutingArray:
     """[T − 1, L, K] the rows of consecutive turns of one growing conversation; T = tokens up to the last completion.
 
     A position that two turns captured keeps the row of the first (case R7). Refuses turns without a capture, a gap
-    between two captures, and a turn that ends before the rows that are already there.
+    between two captures, a turn that ends before the rows that are already there, and one that older weights sampled
+    (case R5): its rows would be of a version that was gone.
     """
     parts: list[RoutingArray] = []
-    held = 0
+    held = newest = 0
     for index, turn in enumerate(turns):
         rows = turn.routing
         if rows is None:
             raise RoutingError(f"turn {index}: no routing was captured")
+        if (oldest := int(turn.versions.min())) < newest or (np.diff(turn.versions) < 0).any():
+            raise RoutingError(f"turn {index}: sampled by version {oldest} after version {max(newest, oldest)}")
+        newest = int(turn.versions[-1])
         stop = len(turn.prompt) + len(turn.completion) - 1
         if turn.routing_start > held:
             raise RoutingError(f"turn {index}: rows {held} to {turn.routing_start} were never captured")

@@ -66,6 +66,9 @@ class Diagnosis:
     message: str
     """One sentence: the evidence, and the next step."""
 
+    def __str__(self) -> str:
+        return f"{self.kind.replace('_', ' ')}: {self.message}"
+
 
 @dataclass(frozen=True, slots=True)
 class Probes:
@@ -242,7 +245,7 @@ def probe(
 ) -> Probes | None:
     """Score some actions again: as they were trained, routed otherwise, and at other temperatures. None: none is fresh.
 
-    `sampled` float32[A of the step], by slot; of these only those `fresh` (no lag) count. `as_trained` is the context in
+    `sampled` float32[A of the step], by slot; only those `fresh` (without lag) count. `as_trained` is the context in
     which a pack was trained, along recorded routes where it `replays`; the other way is then the live one, and the
     other way round. By now the weights have moved by one step, so that a gap as small as that cannot be explained.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,37 @@ def test_where_two_turns_captured_a_position_the_first_one_counts() -> None:
 def test_turns_that_do_not_fit_together_are_refused(second: Turn, reason: str) -> None:
     with pytest.raises(RoutingError, match=reason):
         join([turn(10, 4, start=0, rows=capture(9)), second])
+
+
+@pytest.mark.parametrize(
+    ("versions", "reason"),
+    [
+        (([2, 2, 2, 2], [1, 1, 1]), "turn 1: sampled by version 1 after version 2"),
+        (([0, 0, 1, 0], [1, 1, 1]), "turn 0: sampled by version 0"),
+    ],
+    ids=["between turns", "within a turn"],
+)
+def test_rows_of_weights_that_were_gone_are_refused(versions: tuple[list[int], list[int]], reason: str) -> None:
+    """Case R5: rows are bound to the version that fed them first, and versions only grow."""
+    turns = [turn(10, 4, start=0, rows=capture(9)), turn(18, 3, start=9, rows=capture(8))]
+    turns = [replace(t, versions=np.array(v, dtype=np.int32)) for t, v in zip(turns, versions, strict=True)]
+    with pytest.raises(RoutingError, match=reason):
+        join(turns)
+
+
+def test_rows_that_an_engine_dropped_on_preemption_leave_a_gap_that_is_named() -> None:
+    """Case R6: a request that was preempted comes back with the rows of its second life alone."""
+    whole = capture(17)
+    with pytest.raises(RoutingError, match="rows 9 to 13 were never captured"):
+        join([turn(10, 4, start=0, rows=whole[:9]), turn(18, 3, start=13, rows=whole[13:])])
+
+
+def test_a_later_turn_cannot_change_a_row_case_r7() -> None:
+    first, later = capture(9, seed=1), capture(17, seed=2)
+    before = first.copy()
+    joined = join([turn(10, 4, start=0, rows=first), turn(18, 3, start=0, rows=later)])
+    joined[:] = 0
+    assert np.array_equal(first, before)
 
 
 def test_no_turns_have_no_routing() -> None:
