@@ -16,7 +16,7 @@ import itertools
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -159,9 +159,17 @@ class RemoteSampler(ABC):
         Running requests are aborted, and go on from their tokens under the new weights. When it fails the engine's
         weights are unknown, and it samples nothing until a later load succeeds.
         """
+        await self._replace(lambda: self._load(path), version)
+
+    async def receive(self, send: Callable[[], None], version: int) -> None:
+        """The same for weights that `send` brings into the engine by itself, in a thread: see `t1.inference.nccl`."""
+        await self._replace(lambda: asyncio.to_thread(send), version)
+
+    async def _replace(self, bring: Callable[[], Awaitable[None]], version: int) -> None:
+        """Let `bring` change the engine's weights while nothing samples; only afterwards do they count."""
         async with self._held():
             self._unknown = f"{self.url}: loading version {version} failed; publish again, or start the engine anew"
-            await self._swap(path, version)  # an absolute path: the engine stands elsewhere
+            await self._swap(bring, version)
             self._version, self._unknown, self._heard = version, "", time.monotonic()
 
     @asynccontextmanager
@@ -204,6 +212,7 @@ class RemoteSampler(ABC):
         if running:
             for task in running.values():
                 task.cancel()
+            await asyncio.wait(running.values(), timeout=self._bounds.control_s)  # they hold connections
             await self._abort_quietly(list(running))
         await self._wire.aclose()
 
@@ -296,8 +305,12 @@ class RemoteSampler(ABC):
         """Have the engine give up these requests; unknown ones are fine."""
 
     @abstractmethod
-    async def _swap(self, path: Path, version: int) -> None:
-        """Load weights from disk, drop every cache of the old ones, label them."""
+    async def _load(self, path: Path) -> None:
+        """Load weights from disk."""
+
+    @abstractmethod
+    async def _swap(self, bring: Callable[[], Awaitable[None]], version: int) -> None:
+        """Pause, let `bring` change the weights, drop every cache of the old ones, label them, go on."""
 
     @abstractmethod
     async def _engine_version(self) -> str | None:

@@ -10,7 +10,7 @@ SGLang's documented fields (`t1.testing.engines`). Boundary: SGLang's names and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,19 +58,22 @@ class SglangSampler(RemoteSampler):
         for rid in ids:
             await self._wire.post("/abort_request", {"rid": rid}, timeout_s=self._bounds.control_s, repeatable=True)
 
-    async def _swap(self, path: Path, version: int) -> None:
-        """Pause, reload with the prefix cache flushed, resume."""
-        bounds = self._bounds
-        await self._wire.post("/pause_generation", {"mode": "abort"}, timeout_s=bounds.control_s, repeatable=True)
+    async def _load(self, path: Path) -> None:
+        body = {"model_path": str(path), "flush_cache": True}
+        answer = await self._wire.post("/update_weights_from_disk", body, timeout_s=self._bounds.publish_s)
+        if not isinstance(answer, Mapping) or answer.get("success") is not True:
+            raise EngineError(f"{self.url}: weights were not reloaded: {answer!r}")
+
+    async def _swap(self, bring: Callable[[], Awaitable[None]], version: int) -> None:
+        """The cache is flushed by a call of its own: older servers take `flush_cache` and do nothing (case L1)."""
+        control_s = self._bounds.control_s
+        await self._wire.post("/pause_generation", {"mode": "abort"}, timeout_s=control_s, repeatable=True)
         try:
-            body = {"model_path": str(path), "flush_cache": True, "weight_version": str(version)}
-            answer = await self._wire.post("/update_weights_from_disk", body, timeout_s=bounds.publish_s)
-            if not isinstance(answer, Mapping) or answer.get("success") is not True:
-                raise EngineError(f"{self.url}: weights were not reloaded: {answer!r}")
-            # Once more by itself: older servers take flush_cache and do nothing (case L1).
-            await self._wire.post("/flush_cache", timeout_s=bounds.control_s, repeatable=True)
+            await bring()
+            await self._wire.post("/flush_cache", timeout_s=control_s, repeatable=True)
+            await self._label(version)
         finally:
-            await self._wire.post("/continue_generation", {}, timeout_s=bounds.control_s, repeatable=True)
+            await self._wire.post("/continue_generation", {}, timeout_s=control_s, repeatable=True)
 
     async def _engine_version(self) -> str | None:
         """SGLang's label; "default" after a start."""

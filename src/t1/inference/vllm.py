@@ -15,7 +15,7 @@ Boundary: the names and encodings of vLLM 0.30 to 0.33; everything that is true 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -98,28 +98,32 @@ class VllmSampler(RemoteSampler):
             self._abort_path, {"request_ids": named}, timeout_s=self._bounds.control_s, repeatable=True
         )
 
-    async def _swap(self, path: Path, version: int) -> None:
-        """Pause, reload through T1's worker extension, forget the prefix cache, label, resume."""
-        bounds = self._bounds
-        await self._wire.post("/pause", params={"mode": "abort"}, timeout_s=bounds.control_s, repeatable=True)
+    async def _load(self, path: Path) -> None:
+        """Through T1's worker extension: vLLM's own reload leaves old weights behind."""
+        call = {"method": "t1_reload", "args": [str(path)]}
         try:
-            call = {"method": "t1_reload", "args": [str(path)]}
-            try:
-                answer = await self._wire.post("/collective_rpc", call, timeout_s=bounds.publish_s)
-            except EngineError as error:
-                raise type(error)(
-                    f"{error}. Was the server started with VLLM_SERVER_DEV_MODE=1 and --worker-extension-cls "
-                    "t1.inference.vllm_extension.WeightReloader?"
-                ) from error
-            _check_reload(self.url, answer)
-            answer = await self._wire.post("/reset_prefix_cache", timeout_s=bounds.control_s, repeatable=True)
+            answer = await self._wire.post("/collective_rpc", call, timeout_s=self._bounds.publish_s)
+        except EngineError as error:
+            raise type(error)(
+                f"{error}. Was the server started with VLLM_SERVER_DEV_MODE=1 and --worker-extension-cls "
+                "t1.inference.vllm_extension.WeightReloader?"
+            ) from error
+        _check_reload(self.url, answer)
+
+    async def _swap(self, bring: Callable[[], Awaitable[None]], version: int) -> None:
+        """A prefix cache that is not reset outlives its weights."""
+        control_s = self._bounds.control_s
+        await self._wire.post("/pause", params={"mode": "abort"}, timeout_s=control_s, repeatable=True)
+        try:
+            await bring()
+            answer = await self._wire.post("/reset_prefix_cache", timeout_s=control_s, repeatable=True)
             if isinstance(answer, Mapping) and answer.get("success") is False:
                 raise EngineError(
                     f"{self.url}: the prefix cache is in use and was not reset; does somebody else sample?"
                 )
             await self._label(version)
         finally:
-            await self._wire.post("/resume", timeout_s=bounds.control_s, repeatable=True)
+            await self._wire.post("/resume", timeout_s=control_s, repeatable=True)
 
     async def _engine_version(self) -> str | None:
         """vLLM's label; "default" after a start."""
