@@ -10,13 +10,30 @@ from t1.types import Case, FinishReason, Outcome, RewardSource, Rollout, Rollout
 
 STOP, NEWLINE = 0, 1
 BOUNDARY = frozenset({STOP, NEWLINE})
-LETTERS = {2: "a", 3: "b", 4: "c", 5: "ab", 6: "bc", STOP: "", NEWLINE: "\n"}
+LETTERS = {
+    STOP: "",
+    NEWLINE: "\n",
+    2: "a",
+    3: "b",
+    4: "c",
+    5: "ab",
+    6: "bc",
+    7: " ",
+    8: "\r",
+    9: '{"a":',
+    10: '"b"}',
+    11: "</think>",
+}
+SPACE, RETURN, KEY, VALUE, THOUGHT = 7, 8, 9, 10, 11
 OTHER_IDS = {(2, 3): (5,), (5,): (2, 3), (3, 4): (6,), (6,): (3, 4)}
-VOCAB, NUM_EXPERTS = 7, 6
+VOCAB, NUM_EXPERTS = len(LETTERS), 6
 
-ids = st.lists(st.integers(2, VOCAB - 1), min_size=1, max_size=6)
-edits = st.sampled_from(
-    ["keep", "keep", "keep", "other_ids", "no_stop", "newline_for_stop", "strip", "change", "retry", "fresh", "forget"]
+ids = st.lists(st.integers(2, 6), min_size=1, max_size=6)
+said = st.one_of(
+    ids,
+    st.tuples(ids, ids).map(lambda two: [*two[0], THOUGHT, *two[1]]),
+    st.tuples(ids, ids).map(lambda two: [*two[0], NEWLINE, *two[1]]),
+    ids.map(lambda some: [*some, KEY, VALUE]),
 )
 
 
@@ -39,58 +56,87 @@ def retokenize(tokens):
     return out
 
 
-def copied(completion, edit):
-    """The harness's copy of a completion."""
-    if edit == "other_ids":
-        return retokenize(completion)
-    if edit == "no_stop":
-        return [token for token in completion if token != STOP]
-    if edit == "newline_for_stop":
-        return [NEWLINE if token == STOP else token for token in completion]
-    if edit == "strip":
-        return [token for token in completion if token != NEWLINE]
-    return [*completion[:-1], 2] if edit == "change" else completion
+def with_before(token, new):
+    """Put `new` before each `token`."""
+    return lambda tokens: [part for one in tokens for part in ([*new, one] if one == token else [one])]
+
+
+def without(*some):
+    return lambda tokens: [token for token in tokens if token not in some]
+
+
+COPIES = {
+    "as it was": lambda tokens: tokens,
+    "other ids": retokenize,
+    "no stop": without(STOP),
+    "newline for stop": lambda tokens: [NEWLINE if token == STOP else token for token in tokens],
+    "no white space": without(NEWLINE, SPACE),
+    "white space at the end": with_before(STOP, [SPACE, NEWLINE]),
+    "newline style": with_before(NEWLINE, [RETURN]),
+    "json spacing": with_before(VALUE, [SPACE]),
+    "no reasoning": lambda tokens: tokens[tokens.index(THOUGHT) + 1 :] if THOUGHT in tokens else tokens,
+    "changed": lambda tokens: [*tokens[:-1], 2],
+    "cut": lambda tokens: tokens[: len(tokens) // 2],
+    "other ids and white space": lambda tokens: with_before(STOP, [SPACE])(retokenize(tokens)),
+}
+HISTORIES = ("goes on", "goes on", "goes on", "asks again", "starts anew", "summary", "forgets", "forks", "rewrites")
+
+
+def captured(index, num_rows):
+    """uint8[num_rows, 2, 2] two distinct experts in each layer."""
+    rng = np.random.default_rng([index, num_rows])
+    first = rng.integers(0, NUM_EXPERTS, (num_rows, 2))
+    return np.stack([first, (first + rng.integers(1, NUM_EXPERTS, first.shape)) % NUM_EXPERTS], axis=2).astype(np.uint8)
 
 
 @st.composite
 def conversations(draw, routed):
-    """(turns) of a client that edits its copy of the history as it likes."""
-    history = [("context", draw(ids))]
+    """(turns) of a client that edits its copy of the history as it likes, in several branches that take turns."""
+    branches = [[("context", draw(ids))]]
     turns = []
-    for index in range(draw(st.integers(1, 6))):
+    for index in range(draw(st.integers(1, 7))):
+        history = draw(st.sampled_from(branches))
         prompt = [token for _, part in history for token in part]
         ending = draw(st.sampled_from([[STOP], [NEWLINE, STOP], []]))
-        completion = draw(ids) + ending
+        completion = draw(said) + ending
         fed = len(prompt) + len(completion) - 1
-        rng = np.random.default_rng([index, fed])
         start = draw(st.integers(0, len(prompt) - 1)) if routed and draw(st.booleans()) else 0
-        first = rng.integers(0, NUM_EXPERTS, (fed - start, 2))
-        second = (first + rng.integers(1, NUM_EXPERTS, first.shape)) % NUM_EXPERTS
         turns.append(
             Turn(
                 prompt=np.array(prompt, dtype=np.int32),
                 completion=np.array(completion, dtype=np.int32),
-                logprobs=-rng.random(len(completion), dtype=np.float32),
+                logprobs=-np.random.default_rng(index).random(len(completion), dtype=np.float32),
                 versions=np.full(len(completion), index // 2, dtype=np.int32),
                 finish=FinishReason.STOP if ending else FinishReason.LENGTH,
-                routing=np.stack([first, second], axis=2).astype(np.uint8) if routed else None,
+                routing=captured(index, fed - start) if routed else None,
                 routing_start=start,
             )
         )
-        edit = draw(edits)
-        if edit == "retry":
-            continue
-        if edit == "fresh":
-            history = [("context", draw(ids))]
-            continue
-        if edit == "forget" and len(history) > 2:
-            del history[draw(st.integers(0, len(history) - 2))]
-        history.append(("completion", copied(completion, edit)))
-        if draw(st.integers(0, 3)) == 0:  # the whole history is rendered anew
-            again = draw(st.sampled_from(["other_ids", "strip", "no_stop"]))
-            history = [(kind, copied(part, again) if kind == "completion" else part) for kind, part in history]
-        history.append(("context", [*([] if ending else [STOP]), NEWLINE, *draw(ids), STOP]))
+        _go_on(draw, branches, history, completion)
     return tuple(turns)
+
+
+def _go_on(draw, branches, history, completion):
+    """What the client makes of a reply: its copy in the history, and of the history itself."""
+    what = draw(st.sampled_from(HISTORIES))
+    if what == "asks again":
+        return
+    if what == "starts anew":
+        branches.append([("context", draw(ids))])
+        return
+    if what == "forks":
+        branches.append(list(history))
+    if what == "summary":
+        history[:] = [history[0], ("context", [NEWLINE, *draw(ids)])]
+    if what == "forgets" and len(history) > 2:
+        del history[draw(st.integers(0, len(history) - 2))]
+    copy = COPIES[draw(st.sampled_from(sorted(COPIES)))]
+    history.append(("completion", copy(completion) or [2]))
+    if what == "rewrites":  # the whole history is rendered anew
+        again = COPIES[draw(st.sampled_from(sorted(COPIES)))]
+        history[:] = [(kind, again(part) or [2] if kind == "completion" else part) for kind, part in history]
+    closing = [] if STOP in completion else [STOP]
+    history.append(("context", [*closing, NEWLINE, *draw(ids), STOP]))
 
 
 options = {
@@ -110,6 +156,22 @@ def check_owned_once(turns, trajectories):
         np.testing.assert_array_equal(trained, np.concatenate([getattr(turn, source) for turn in turns]))
 
 
+def check_rows_of_samples(turns, trajectory):
+    """A sampled token's row is its own turn's, the last one's that of the turn which fed it: the next of the stream."""
+    owners = [boundary.turn for boundary in trajectory.boundaries]
+    for place, owner in enumerate(owners):
+        turn, at = turns[owner], np.flatnonzero(trajectory.mask & (trajectory.turn == owner))
+        inner = len(turn.completion) - 1
+        assert at.tolist() == list(range(at[0], at[0] + inner + 1))
+        own = turn.routing[len(turn.routing) - inner :]
+        np.testing.assert_array_equal(trajectory.routing[at[0] : at[-1]], own)
+        if place + 1 < len(owners):
+            following = turns[owners[place + 1]].routing
+            brought = int((trajectory.turn == owners[place + 1]).sum())
+            np.testing.assert_array_equal(trajectory.routing[at[-1]], following[len(following) - brought])
+    assert len(trajectory.routing) == len(trajectory.tokens) - 1
+
+
 @settings(max_examples=300, deadline=None)
 @given(conversations(routed=False), st.fixed_dictionaries(options))
 def test_every_sampled_token_is_owned_once_and_the_auditor_agrees(turns, given_options):
@@ -118,7 +180,14 @@ def test_every_sampled_token_is_owned_once_and_the_auditor_agrees(turns, given_o
     )
     trajectories = assemble(rollout.id, turns, **given_options)
     check_owned_once(turns, trajectories)
-    report = audit(rollout, trajectories, vocab_size=VOCAB, num_experts=None, decode=given_options["decode"])
+    report = audit(
+        rollout,
+        trajectories,
+        vocab_size=VOCAB,
+        num_experts=None,
+        decode=given_options["decode"],
+        boundary_ids=BOUNDARY,
+    )
     assert not report.findings
     assert report.counters["loss_region_drift"] == 0
     if given_options["on_residual"] == "split":
@@ -139,10 +208,18 @@ def test_each_row_is_one_that_was_captured_for_its_token_or_the_rollout_is_refus
     except RoutingError:
         return
     check_owned_once(turns, trajectories)
-    report = audit(rollout, trajectories, vocab_size=VOCAB, num_experts=NUM_EXPERTS, decode=given_options["decode"])
+    report = audit(
+        rollout,
+        trajectories,
+        vocab_size=VOCAB,
+        num_experts=NUM_EXPERTS,
+        decode=given_options["decode"],
+        boundary_ids=BOUNDARY,
+    )
     assert not report.findings
     for trajectory in trajectories:
-        captured = {
+        check_rows_of_samples(turns, trajectory)
+        rows_of = {
             (int(token), row.tobytes())
             for turn in turns
             for token, row in zip(
@@ -150,7 +227,7 @@ def test_each_row_is_one_that_was_captured_for_its_token_or_the_rollout_is_refus
             )
         }
         for token, row in zip(trajectory.tokens[:-1], trajectory.routing, strict=True):
-            assert (int(token), row.tobytes()) in captured
+            assert (int(token), row.tobytes()) in rows_of
 
 
 @settings(max_examples=100, deadline=None)
