@@ -31,6 +31,7 @@ from t1.tracking import JsonLinesTracker, TensorBoardTracker, Trackers
 from t1.training.checkpoints import checkpoint_path, latest_checkpoint, prune_checkpoints
 from t1.training.critic import Critic
 from t1.training.experience import Experience, prepare
+from t1.training.gap_alarm import diagnose
 from t1.training.ppo import PPOTrainer
 from t1.training.sft import SFTTrainer
 from t1.types import RewardSource, Rollout, Severity, Task, Trajectory
@@ -225,7 +226,7 @@ class Recorder:
         wall_s = time.monotonic() - self._step_started
         collect_s = wall_s - stats["score_s"] - stats["update_s"]
         metrics = summarize(rollouts, experience, collect_s=collect_s, prices=stages.shop.prices)
-        metrics |= {**self._source.metrics(), **stats}
+        metrics |= {**self._source.metrics(), **stats, **self._explain_gap(step, experience, stats)}
         stages.tracker.log({"stage": "rl", "step": step, "version": step, "wall_s": wall_s, **metrics})
         stages.show.advance(1, metrics | {"collected": ""})
         if metrics["fallback_share"] > config.reward.max_fallback_share:
@@ -236,6 +237,16 @@ class Recorder:
         if (step + 1) % config.run.checkpoint_every == 0:
             self.checkpoint()
         self._step_started = time.monotonic()
+
+    def _explain_gap(self, step: int, experience: Experience, stats: Mapping[str, float]) -> dict[str, Any]:
+        """What a gap above `ppo.gap_alarm` looks like, said once a step; and how far captures disagree."""
+        rows = max(experience.counters.get("routing_rows", 0), 1)
+        metrics: dict[str, Any] = {"routing_disagreement": experience.counters.get("routing_disagreements", 0) / rows}
+        if (evidence := self._trainer.gap_evidence) is not None:
+            found = diagnose(evidence, evidence.cached(experience.rollouts))
+            metrics["gap_alarm"] = str(found.kind)
+            self._stages.show.note(f"step {step}: the gap is {stats['gap']:.3g} and looks like {found}")
+        return metrics
 
     def checkpoint(self) -> Path:
         """Write the trainer's state, unless it is there already; prune the older ones."""
