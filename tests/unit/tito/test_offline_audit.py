@@ -68,6 +68,25 @@ def test_ranges_come_from_the_policy_of_the_run(run):
     assert set(audit_run(run / "rollouts" / "rl-00000.parquet").as_dict()["findings"]) == {"routing-range"}
 
 
+def test_texts_are_compared_where_the_run_holds_the_policy_s_tokenizer(run, chat):
+    """A completion that came back through other ids: unverified without a tokenizer, the same text with it."""
+    prompt, odd = chat.opening(), np.concatenate([chat.letters("echo hello"), [chat.end]]).astype(np.int32)
+    again = np.concatenate([prompt, chat.said("echo hello"), chat.observed()])
+    rollout = chat.rollout(chat.turns([(prompt, odd), (again, chat.said("done"))]))
+    trajectories = assemble(rollout.id, rollout.turns, boundary_ids=chat.boundary_ids, decode=chat.decode)
+    write_step(run / "rollouts" / "rl-00002.parquet", [rollout], trajectories)
+    assert audit_run(run).as_dict()["completions_in_next_prompt"]["unverified"] == 2
+    checkpoint = run / "checkpoints" / "rl"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "config.json").write_text(json.dumps({"vocab_size": 400, "num_experts": 8}))
+    chat.tokenizer.save(str(checkpoint / "tokenizer.json"))
+    report = audit_run(run)
+    places = report.as_dict()["completions_in_next_prompt"]
+    assert (places["same_text"], places["gone"], places["unverified"]) == (1, 1, 0)
+    assert report.as_dict()["drift_outside_loss_region"] > 0 == report.as_dict()["drift_inside_loss_region"]
+    assert not report.findings
+
+
 def test_a_folder_without_rollouts_is_refused(tmp_path):
     with pytest.raises(RunError, match="holds no rollouts"):
         audit_run(tmp_path)
