@@ -37,6 +37,7 @@ class FakeVllm(FakeEngine):
             self.route("/reset_prefix_cache", self._reset),
             self.route("/update_weight_version", self._label),
             self.route("/weight_info", self._info, get=True),
+            self.route("/version", self._version, get=True),
             self.route("/v1/models", self.models, get=True),
         ]
         if self._has_generate:
@@ -115,6 +116,9 @@ class FakeVllm(FakeEngine):
 
     async def _info(self, body: Any) -> Any:
         return {"weight_version": self.label}
+
+    async def _version(self, body: Any) -> Any:
+        return {"version": "0.32.0" if self._integers else "0.30.0"}
 
 
 def _usage(done: Done) -> dict[str, Any]:
