@@ -22,6 +22,7 @@ LAYERS = (
     {"evaluation"},
     {"loop"},
     {"agents"},
+    {"cluster"},
     {"workshop"},
     {"stages"},
     {"quickstart"},
