@@ -269,6 +269,13 @@ class Collector:
             self.failures[type(error).__name__] += 1
 
 
+def spoiled(task: Task, rollout: RolloutId, error: InfrastructureError, *, where: str, attempts: int) -> Rollout:
+    """The rollout of which nothing came but a typed failure, for attempts that ended with the process they ran in."""
+    failure = Failure(type(error).__name__, str(error), where)
+    outcome = Outcome(StopReason.FAILED, None, None, RewardSource.NONE, failure)
+    return Rollout(rollout, task.digest, (), outcome, attempts=attempts)
+
+
 async def _bounded(awaitable: Awaitable[T], seconds: float, miss: type[InfrastructureError], what: str) -> T:
     """Await with a bound; passing it raises `miss`, which names what was waited for."""
     bound = asyncio.timeout(seconds)

@@ -1,0 +1,59 @@
+"""Both clusters, for tests that hold for either; Ray's is three real nodes on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from t1.cluster.local import LocalCluster
+from t1.cluster.posts import Cluster
+
+NODE = {"num_cpus": 4, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+
+QUICK = {"health_check_period_ms": 500, "health_check_timeout_ms": 1000, "health_check_failure_threshold": 3}
+"""A dead node is noticed in two seconds."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Ray takes long to start: its tests run where they are asked for (`-m ray`)."""
+    if config.option.markexpr:
+        return
+    for item in items:
+        if item.get_closest_marker("ray") is not None:
+            item.add_marker(pytest.mark.skip(reason="starts a Ray cluster: make test-ray"))
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Any]:
+    """A Ray cluster: a head without cores of its own, and two nodes of four."""
+    pytest.importorskip("ray")
+    import ray
+    from ray.cluster_utils import Cluster as Nodes
+
+    head = {**NODE, "num_cpus": 0, "_system_config": QUICK}
+    nodes = Nodes(initialize_head=True, head_node_args=head)
+    for _ in range(2):
+        nodes.add_node(**NODE)
+    nodes.wait_for_nodes()
+    ray.init(address=nodes.address, log_to_driver=False, logging_level=logging.ERROR)
+    yield nodes
+    ray.shutdown()
+    nodes.shutdown()
+
+
+@pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.ray)])
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """A cluster of either kind, closed afterwards."""
+    if request.param == "local":
+        made: Cluster = LocalCluster(cpus=4)
+    else:
+        request.getfixturevalue("nodes")
+        from t1.cluster.ray import RayCluster
+
+        made = RayCluster()
+    yield made
+    await asyncio.wait_for(made.close(), 30)
