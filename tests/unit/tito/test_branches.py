@@ -118,6 +118,42 @@ def test_the_longest_stream_wins_where_several_fit(chat):
     assert not report.findings
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_streams_that_both_fit_exactly_the_longer_one_goes_on(chat, first):
+    """One reply was cut where the other went on, so the prompt begins with both streams."""
+    prompt, whole = chat.opening(), chat.said("echo hello")
+    replies = [whole, whole[:2]] if first == 0 else [whole[:2], whole]
+    third = np.concatenate([prompt, whole, chat.observed()])
+    turns = chat.turns([*((prompt, reply) for reply in replies), (third, chat.said("done"))])
+    trajectories, report = chat.checked(turns)
+    assert sorted(map(len, owners(trajectories))) == [1, 2]
+    assert owners(trajectories)[first] == [first, 2]
+    assert not report.findings
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_streams_that_both_fit_with_edits_the_longer_one_goes_on(chat, first):
+    prompt, short = chat.opening(), chat.said("ls")
+    long = np.concatenate([short[:-1], [chat.newline, chat.end]]).astype(np.int32)
+    replies = [long, short] if first == 0 else [short, long]
+    third = np.concatenate([prompt, short[:-1], chat.observed()])
+    turns = chat.turns([*((prompt, reply) for reply in replies), (third, chat.said("done"))])
+    trajectories, report = chat.checked(turns)
+    assert owners(trajectories)[first] == [first, 2]
+    assert trajectories[first].boundaries[1].case is Case.NORMALIZED
+    assert not report.findings
+
+
+def test_text_is_compared_with_the_branches_that_grew_last(chat):
+    asides = [(chat.opening(f"a title {index}"), chat.said("files")) for index in range(12)]
+    prompt, odd = chat.opening(), np.concatenate([chat.letters("echo hello"), [chat.end]]).astype(np.int32)
+    again = np.concatenate([prompt, chat.said("echo hello"), chat.observed()])
+    lately, report = chat.checked(chat.turns([*asides, (prompt, odd), (again, chat.said("done"))]))
+    assert owners(lately)[-1] == [12, 13] and not report.findings
+    long_ago, report = chat.checked(chat.turns([(prompt, odd), *asides, (again, chat.said("done"))]))
+    assert owners(long_ago)[-1] == [13] and not report.findings  # split: sound, only less context shared
+
+
 def test_versions_may_step_back_between_branches_but_not_within_one(chat):
     """Two samplers of a fleet are updated one after the other: each branch sees versions that only grow."""
     branches = talk(chat, "ls", "cat"), talk(chat, "pwd", "echo x", opening="look")
@@ -143,6 +179,14 @@ def test_a_completion_in_the_stream_of_the_other_branch_is_found(chat):
     ]
     report = audit(rollout, swapped, vocab_size=None, num_experts=None)
     assert "context" in errors(report) and "loss-drift" not in errors(report)
+
+
+def test_segments_out_of_time_order_are_found_whatever_their_numbers(chat):
+    turns = interleaved(chat, talk(chat, "ls", "cat"), talk(chat, "pwd", "echo x", opening="look"))
+    rollout = chat.rollout(turns)
+    first, second = assemble(rollout.id, turns)
+    swapped = (replace(second, segment=0), replace(first, segment=1))
+    assert errors(audit(rollout, swapped, vocab_size=None, num_experts=None)) == ["segments"]
 
 
 def test_a_split_that_was_not_needed_is_a_warning(chat):
