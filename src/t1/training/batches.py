@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from t1.training.packs import Pack
+from t1.training.packs import Packs
 from t1.training.ranks import ALONE, Ranks
 from t1.types import Trajectory
 
@@ -86,14 +86,14 @@ class Batch:
         rewards = self.rewards[self.lengths.cumsum(0) - 1]
         return float((rewards * self.lengths).sum() / self.num_actions)
 
-    def packs(self, rollouts: Sequence[int], *, max_tokens: int, ranks: Ranks = ALONE) -> list[Pack]:
+    def packs(self, rollouts: Sequence[int], *, max_tokens: int, ranks: Ranks = ALONE) -> Packs:
         """This rank's packs of some of the rollouts (by index), whose slots point into this batch."""
         trajectories = [t for r in rollouts for t in self.segments[r]]
         return ranks.packs(trajectories, [s for r in rollouts for s in self.slots[r]], max_tokens=max_tokens)
 
     def minibatches(
         self, num_minibatches: int, *, max_tokens: int, generator: torch.Generator, ranks: Ranks = ALONE
-    ) -> list[list[Pack]]:
+    ) -> list[Packs]:
         """A random split of whole rollouts into at most `num_minibatches` shares, each as this rank's packs of it.
 
         Ranks whose generators agree draw the same split.

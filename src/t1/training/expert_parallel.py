@@ -39,9 +39,10 @@ def all_stacked(module: nn.Module) -> bool:
     return any(weight.ndim == 3 for weight in own.values()) and all(w.shape[0] == count for w in own.values())
 
 
-def spread_experts(model: nn.Module, group: dist.ProcessGroup) -> None:
+def spread_experts(model: nn.Module, group: dist.ProcessGroup, *, evenly: bool = False) -> None:
     """Keep only this rank's experts of every MoE layer of `model`, and let tokens travel to the others'.
 
+    `evenly`: as if every expert were chosen equally often, without looking: for plans, where nothing is computed.
     Raises ConfigError where the ranks do not divide the experts, or the model has none.
     """
     found, size, rank = experts_of(model), dist.get_world_size(group), dist.get_rank(group)
@@ -55,22 +56,19 @@ def spread_experts(model: nn.Module, group: dist.ProcessGroup) -> None:
         for name, weight in list(module.named_parameters(recurse=False)):
             mine = weight.detach()[rank * count : (rank + 1) * count].clone()
             setattr(module, name, nn.Parameter(mine, requires_grad=weight.requires_grad))
-        module.forward = _travelling(module.forward, count, group)
+        module.forward = _travelling(module.forward, count, group, evenly)
         module.num_experts = count
 
 
-def _travelling(at_home: ExpertsForward, count: int, group: dist.ProcessGroup) -> ExpertsForward:
+def _travelling(at_home: ExpertsForward, count: int, group: dist.ProcessGroup, evenly: bool) -> ExpertsForward:
     """A forward over the experts of all ranks, of which `count` are at home here."""
     size = dist.get_world_size(group)
 
     def forward(hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         num_tokens, chosen = top_k_index.shape
         ids, order = top_k_index.reshape(-1).sort(stable=True)  # [N·K]
-        counts = torch.bincount(ids, minlength=size * count).view(size, count)
-        incoming = exchange_counts(counts, group)  # [ranks, experts at home]
-        sends, receives = counts.sum(1).tolist(), incoming.sum(1).tolist()
+        sends, receives, wanted = _evenly(ids, size) if evenly else _counted(ids, size, count, group)
         visitors = exchange(hidden_states[order // chosen], sends, receives, group)
-        wanted = torch.arange(count, device=ids.device).repeat(size).repeat_interleave(incoming.reshape(-1))
         answers = exchange(_serve(at_home, visitors, wanted), receives, sends, group)
         rows = torch.empty_like(order)
         rows[order] = torch.arange(len(order), device=order.device)
@@ -78,6 +76,20 @@ def _travelling(at_home: ExpertsForward, count: int, group: dist.ProcessGroup) -
         return weighed.view(num_tokens, chosen, -1).sum(dim=1).to(hidden_states.dtype)
 
     return forward
+
+
+def _counted(ids: Tensor, size: int, count: int, group: dist.ProcessGroup) -> tuple[list[int], list[int], Tensor]:
+    """Rows to each rank, rows from each, and the expert at home that each visitor wants; `ids` [N·K] are sorted."""
+    counts = torch.bincount(ids, minlength=size * count).view(size, count)
+    incoming = exchange_counts(counts, group)  # [ranks, experts at home]
+    wanted = torch.arange(count, device=ids.device).repeat(size).repeat_interleave(incoming.reshape(-1))
+    return counts.sum(1).tolist(), incoming.sum(1).tolist(), wanted
+
+
+def _evenly(ids: Tensor, size: int) -> tuple[list[int], list[int], Tensor]:
+    """The same of even traffic: as many rows from each rank as to it, all for one expert."""
+    rows = [(len(ids) + rank) // size for rank in range(size)]
+    return rows, rows, torch.zeros_like(ids)
 
 
 def _serve(at_home: ExpertsForward, visitors: Tensor, wanted: Tensor) -> Tensor:

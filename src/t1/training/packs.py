@@ -8,9 +8,10 @@ one shift is `action_rows`: what the model says about action t stands in the row
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +76,30 @@ class Pack:
         )
 
 
+class Packs(Sequence[Pack]):
+    """Packs that are made when their turn comes, so that only one of them is in memory: trajectories may be views of
+    files (`dataplane.py`), and their routing is far larger than anything else here.
+    """
+
+    def __init__(self, makers: Sequence[Callable[[], Pack]], num_actions: int) -> None:
+        self._makers, self.num_actions = makers, num_actions
+        """`num_actions`: of all trajectories that are shared, those in other ranks' packs too."""
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    @overload
+    def __getitem__(self, index: int) -> Pack: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Pack]: ...
+
+    def __getitem__(self, index: int | slice) -> Pack | Sequence[Pack]:
+        if isinstance(index, slice):
+            return [make() for make in self._makers[index]]
+        return self._makers[index]()
+
+
 def pack(
     trajectories: Sequence[Trajectory], *, max_tokens: int, slots: Sequence[npt.NDArray[np.int64]] | None = None
 ) -> list[Pack]:
@@ -83,13 +108,29 @@ def pack(
     A trajectory longer than `max_tokens` gets a pack of its own. `slots[i]` [actions of trajectory i] says where its
     actions lie in the batch's flat arrays (default: in the order of `trajectories`).
     """
-    if not trajectories:
-        return []
+    where = slots if slots is not None else _consecutive_slots(trajectories)
+    return list(lazy_packs(trajectories, where, max_tokens=max_tokens))
+
+
+def lazy_packs(trajectories: Sequence[Trajectory], slots: Sequence[npt.NDArray[np.int64]], *, max_tokens: int) -> Packs:
+    """The same, one at a time."""
+    check_alike(trajectories)
+    bins = _balanced_bins([len(t.tokens) for t in trajectories], max_tokens) if trajectories else []
+    makers = [partial(join_some, trajectories, slots, members) for members in bins]
+    return Packs(makers, sum(map(len, slots)))
+
+
+def check_alike(trajectories: Sequence[Trajectory]) -> None:
+    """Refuse trajectories of which only some have routing."""
     if len({t.routing is None for t in trajectories}) > 1:
         raise ValueError("pack: some trajectories have routing and some have none; a model replays all or nothing")
-    where = slots if slots is not None else _consecutive_slots(trajectories)
-    bins = _balanced_bins([len(t.tokens) for t in trajectories], max_tokens)
-    return [join([trajectories[i] for i in members], [where[i] for i in members]) for members in bins]
+
+
+def join_some(
+    trajectories: Sequence[Trajectory], slots: Sequence[npt.NDArray[np.int64]], members: Sequence[int]
+) -> Pack:
+    """One pack of the trajectories with these indices, in this order."""
+    return join([trajectories[i] for i in members], [slots[i] for i in members])
 
 
 def _consecutive_slots(trajectories: Sequence[Trajectory]) -> list[npt.NDArray[np.int64]]:

@@ -43,7 +43,7 @@ from t1.training.critic import Critic
 from t1.training.forward import pack_limit
 from t1.training.gap_alarm import Evidence, lag_of, probe
 from t1.training.nets import Net
-from t1.training.packs import Pack
+from t1.training.packs import Pack, Packs
 from t1.training.ranks import ALONE, Ranks
 from t1.training.sharded_checkpoints import MODEL, load_sharded, save_sharded
 
@@ -195,7 +195,7 @@ class PPOTrainer:
             return turn_gae(batch.rewards, values, batch.turns, gamma=gamma, lam=lam, lengths=lengths)
         return gae(batch.rewards, values, gamma=gamma, lam=lam, lengths=lengths)
 
-    def _minibatches(self, batch: Batch) -> list[list[Pack]]:
+    def _minibatches(self, batch: Batch) -> list[Packs]:
         """A fresh random split of the batch."""
         return batch.minibatches(
             self.config.num_minibatches, max_tokens=self._pack_limit, generator=self.generator, ranks=self.ranks
@@ -252,7 +252,7 @@ class PPOTrainer:
             probes=probes,
         )
 
-    def _update(self, scored: Scored, minibatches: list[list[Pack]], *, moves: bool) -> dict[str, float]:
+    def _update(self, scored: Scored, minibatches: list[Packs], *, moves: bool) -> dict[str, float]:
         """Every epoch over every minibatch; unless it `moves`, the policy waits for the critic to warm up."""
         entries = []
         for epoch in range(self.config.epochs):
@@ -271,14 +271,14 @@ class PPOTrainer:
         )
         return {**means, **drift, "policy_updates": float(len(entries) * moves)}
 
-    def _update_policy(self, packs: Sequence[Pack], scored: Scored, *, untouched: bool) -> dict[str, float]:
+    def _update_policy(self, packs: Packs, scored: Scored, *, untouched: bool) -> dict[str, float]:
         """One optimizer step of the policy on one minibatch; routes are replayed forward and backward.
 
         While the weights are `untouched`, what the policy says now is also what the update starts from.
         """
         slots, total, metrics = [], 0.0, {}  # type: list[Tensor], float, dict[str, float]
         if self._actor is not None:
-            num_actions = self._num_actions(packs)
+            num_actions = packs.num_actions
             for part in self._on_device(packs):
                 slots.append(part.slots.cpu())
                 with self._replaying(part, counts=untouched):
@@ -312,11 +312,11 @@ class PPOTrainer:
             weights=weights,
         )
 
-    def _update_critic(self, packs: Sequence[Pack], scored: Scored) -> dict[str, float]:
+    def _update_critic(self, packs: Packs, scored: Scored) -> dict[str, float]:
         """One optimizer step of the critic on one minibatch."""
         if self.critic is None:
             return {}
-        num_actions, total = self._num_actions(packs), 0.0
+        num_actions, total = packs.num_actions, 0.0
         for part in self._on_device(packs):
             slots, values = part.slots.cpu(), self.critic(part)
             per_action = value_loss(
@@ -330,10 +330,6 @@ class PPOTrainer:
             total += float(loss.detach())
         grad_norm = self.nets["critic"].step(grad_clip=self.config.grad_clip)
         return {"value_loss": self.ranks.total(total)[0], "critic_grad_norm": grad_norm}
-
-    def _num_actions(self, packs: Sequence[Pack]) -> int:
-        """Actions of the whole minibatch, of which `packs` are this rank's."""
-        return int(self.ranks.total(sum(p.num_actions for p in packs))[0])
 
     def save(self, path: Path, *, tokenizer_from: Path | None = None) -> None:
         """Write everything that going on needs to `path`, all or nothing. Called by every rank."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from t1.training.context_parallel import slice_pack
 from t1.training.layout import Layout
-from t1.training.packs import Pack, join, pack, quiet
+from t1.training.packs import Pack, Packs, check_alike, join_some, lazy_packs, quiet
 from t1.training.shares import share
 from t1.types import Trajectory
 
@@ -73,25 +74,30 @@ class Ranks:
 
     def packs(
         self, trajectories: Sequence[Trajectory], slots: Sequence[npt.NDArray[np.int64]], *, max_tokens: int
-    ) -> list[Pack]:
+    ) -> Packs:
         """This rank's packs of `trajectories`; every rank of the group gets equally many, of about equal cost.
 
         A rank with nothing to do in some round gets a pack without actions: its forward keeps the others company.
         """
         if self.meshes is None:
-            return pack(trajectories, max_tokens=max_tokens, slots=slots)
-        mine = self.meshes.context.get_local_rank("data")
+            return lazy_packs(trajectories, slots, max_tokens=max_tokens)
+        check_alike(trajectories)
+        rank = self.meshes.context.get_local_rank("data")
         rounds = share([len(t.tokens) for t in trajectories], num_ranks=self.layout.data, max_tokens=max_tokens)
-        shortest = min(range(len(trajectories)), key=lambda i: len(trajectories[i].tokens))
-        packs = []
-        for bins in rounds:
-            members = bins[mine] or [shortest]
-            joined = join([trajectories[i] for i in members], [slots[i] for i in members])
-            packs.append(joined if bins[mine] else quiet(joined))
-        if self.layout.context == 1:
-            return packs
-        group = self.meshes.context.get_group("context")
-        return [slice_pack(one, group) for one in packs]
+        makers = [partial(self._pack, trajectories, slots, bins[rank]) for bins in rounds]
+        return Packs(makers, sum(map(len, slots)))
+
+    def _pack(
+        self, trajectories: Sequence[Trajectory], slots: Sequence[npt.NDArray[np.int64]], members: list[int]
+    ) -> Pack:
+        """This rank's rows of a pack of these members; without any, of the shortest one, without its actions."""
+        assert self.meshes is not None
+        if members:
+            one = join_some(trajectories, slots, members)
+        else:
+            shortest = min(range(len(trajectories)), key=lambda i: len(trajectories[i].tokens))
+            one = quiet(join_some(trajectories, slots, [shortest]))
+        return one if self.layout.context == 1 else slice_pack(one, self.meshes.context.get_group("context"))
 
     def total(self, *numbers: float) -> tuple[float, ...]:
         """The sum of each number over the ranks of this group."""

@@ -30,11 +30,13 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
     return [layer for layer in module.modules() if isinstance(layer, GradientCheckpointingLayer)]
 
 
-def shard(module: nn.Module, ranks: Ranks, *, compute: torch.dtype = torch.float32) -> ExpertWeights:
+def shard(
+    module: nn.Module, ranks: Ranks, *, compute: torch.dtype = torch.float32, evenly: bool = False
+) -> ExpertWeights:
     """Shard `module` in place over `ranks`; the names of its weights that are spread by expert.
 
     One unit a layer, one more for its experts where they are spread, one for the rest. Call it before an optimizer is
-    made, with the same weights on every rank.
+    made, with the same weights on every rank. `evenly`: see `spread_experts`.
     """
     meshes = ranks.meshes
     if meshes is None:
@@ -42,7 +44,7 @@ def shard(module: nn.Module, ranks: Ranks, *, compute: torch.dtype = torch.float
     precision = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32, cast_forward_inputs=False)
     spread: ExpertWeights = frozenset()
     if ranks.layout.experts > 1:
-        spread_experts(module, meshes.experts.get_group("expert"))
+        spread_experts(module, meshes.experts.get_group("expert"), evenly=evenly)
         homes = experts_of(module)
         spread = frozenset(
             f"{prefix}.{name}"
