@@ -30,9 +30,11 @@ class Declared:
 
     def covers(self, path: str) -> bool:
         """True when `path` is an output, or the instruction names it by its path or by a name that is no plain word."""
-        if any(path == output or path.startswith(output.rstrip("/") + "/") for output in self.outputs):
-            return True
-        return any(_stands_in(name, self.instruction) for name in _names(path))
+        return self.lists(path) or any(_stands_in(name, self.instruction) for name in _names(path))
+
+    def lists(self, path: str) -> bool:
+        """True when `path` is an output, or below one."""
+        return any(path == output or path.startswith(output + "/") for output in self.outputs)
 
     def names(self, text: str) -> bool:
         """True when the instruction holds `text`."""

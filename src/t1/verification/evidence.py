@@ -16,12 +16,20 @@ from t1.errors import SandboxError, SandboxVanished
 from t1.protocols import Sandbox
 from t1.types import AssertionStatus, FileChanges, TamperEvidence, TamperLevel, Verdict
 from t1.verification.reports import FORMATS, LOGS
-from t1.verification.rules import SYSTEM_COMMAND
+from t1.verification.rules import SYSTEM_COMMAND, is_command_name
 
 RESULTS = ("reward.txt", "reward.json", *(kind.usual for kind in FORMATS))
 GUARD_FILE = "tamper.json"
 MAX_LISTED = 50
 MAX_TEXT = 500
+LOOK_S = 5.0
+MAX_LOOK_BYTES = 64 << 10
+_LOOK = (
+    "\\builtin declare -F; \\builtin alias; \\builtin trap -p DEBUG; \\builtin declare -p LD_PRELOAD LD_LIBRARY_PATH "
+    "LD_AUDIT BASH_ENV ENV PYTHONPATH PYTHONSTARTUP PYTHONHOME PYTEST_ADDOPTS PYTEST_PLUGINS GIT_EXEC_PATH 2>/dev/null"
+)
+_FUNCTION = re.compile(r"^(?:declare -f\w* (\S+)|alias ([^=]+)=.*|trap -- .* (DEBUG))$", re.MULTILINE)
+_VARIABLE = re.compile(r'^declare -x (\w+)="(.*)"$', re.MULTILINE)
 _AIMED = re.compile(r"/logs/verifier|\breward\.(txt|json)\b|\bctrf\.json\b")
 
 
@@ -38,6 +46,20 @@ async def planted_results(sandbox: Sandbox) -> list[TamperEvidence]:
         if there:
             found.append(TamperEvidence("forged-result", f"{LOGS}/{name}", "written by the agent; not read"))
     return found
+
+
+async def shell_state(sandbox: Sandbox) -> list[TamperEvidence]:
+    """What the agent's shell has redefined and exported. None of it reaches a pristine verifier, and a hostile shell
+    can hide it: a hint for people.
+    """
+    looked = await sandbox.run(_LOOK, timeout_s=LOOK_S, max_output_bytes=MAX_LOOK_BYTES)
+    functions = ["".join(found) for found in _FUNCTION.findall(looked.output)]
+    redefined = [name for name in functions if is_command_name(name.rpartition("/")[2]) or name == "DEBUG"]
+    found = [("shell-function", name, "redefined in the agent's shell") for name in redefined]
+    found += [("shell-variable", name, f"set to {value}") for name, value in _VARIABLE.findall(looked.output)]
+    if looked.timed_out or looked.exit_code is None:
+        found.append(("shell", "bash", "did not say what it has redefined"))
+    return [TamperEvidence(*evidence, TamperLevel.NOTED) for evidence in found[:MAX_LISTED]]
 
 
 def outlived(changes: FileChanges) -> list[TamperEvidence]:

@@ -25,10 +25,10 @@ from t1.verification.rules import HARMLESS, KERNELS, RULES, VERIFIERS, Entry, Ru
 from t1.verification.ways import Ways
 
 MAX_FILE_BYTES = 64 << 20
-MAX_SCRIPT_BYTES = 256 << 10
+MAX_SEARCHED_BYTES = 256 << 10
 MAX_EVIDENCE = 200
-MAX_SCRIPTS = 2000
-"""Programs that are read in search of the verifier's place."""
+MAX_SEARCHED = 2000
+"""Files that are read in search of the verifier's place."""
 MAX_LINKS = 40
 NOWHERE = Path("/nonexistent")
 
@@ -60,6 +60,7 @@ _AIMS = Rule(
     TamperLevel.TAMPERING,
     taken_back=False,
 )
+_NAMES = Rule("names-verifier", "a text that names the place of the results", lambda entry: False, taken_back=False)
 _HIDDEN = Rule("unreadable", "cannot be looked through", lambda entry: False, taken_back=False)
 
 
@@ -72,16 +73,27 @@ async def clear_ground(
     """
     evidence = []
     for suspect in await asyncio.to_thread(lambda: list(_suspects(changes, declared, ways))):
-        if not declared.covers(suspect.entry.path):
+        if not _is_asked_for(suspect, declared):
             found = await _settle(suspect, original)
             if found is not None:
                 evidence.append(found)
     return tuple(sorted(evidence, key=lambda found: found.level is TamperLevel.NOTED)[:MAX_EVIDENCE])
 
 
+def _is_asked_for(suspect: Suspect, declared: Declared) -> bool:
+    """True where the author wants something at this path: a protected name may be asked for in words, what is no file
+    must be declared, and nobody can ask for a link into the verifier's places.
+    """
+    if suspect.rule in RULES:
+        return declared.covers(suspect.entry.path)
+    return suspect.rule is _NO_FILE and declared.lists(suspect.entry.path)
+
+
 async def _settle(suspect: Suspect, original: Original) -> TamperEvidence | None:
     """Put the image's version there, or nothing; None where it is the image's own already."""
     rule, left = suspect.rule, _read(suspect.content, MAX_FILE_BYTES)
+    if rule.holds not in (left or b""):
+        return None
     wanted = await original(_probe(suspect.entry)) if rule in RULES else None
     if wanted is not None and (suspect.entry.is_directory or left == wanted):
         return None  # of a package of the image, the files are looked at one by one
@@ -89,7 +101,7 @@ async def _settle(suspect: Suspect, original: Original) -> TamperEvidence | None
         _remove(suspect.host)
         if wanted is not None:
             _write(suspect.host, wanted)
-    aimed = left is not None and _AIMED.search(left) is not None
+    aimed = rule in RULES and left is not None and _AIMED.search(left) is not None
     level = TamperLevel.TAMPERING if aimed else rule.level
     message = rule.message + ("" if wanted is None else "; the image's own is back" if rule.taken_back else "; changed")
     return TamperEvidence(rule.name, suspect.entry.path, message, level)
@@ -103,7 +115,7 @@ def _probe(entry: Entry) -> str:
 def _suspects(changes: FileChanges, declared: Declared, ways: Ways) -> Iterator[Suspect]:
     """Every protected, special or aiming thing in the carried places; directories before what they hold."""
     links = _Links(changes)
-    scripts_left = 0 if declared.names("/logs/verifier") else MAX_SCRIPTS
+    searches_left = 0 if declared.names("/logs/verifier") else MAX_SEARCHED
     todo = [(place, changes.root / subtree, False, False) for place, subtree in changes.places.items()]
     while todo:
         directory, host, in_venv, in_packages = todo.pop()
@@ -134,9 +146,10 @@ def _suspects(changes: FileChanges, declared: Declared, ways: Ways) -> Iterator[
                 rule, content = links.judge(entry, rule)
             elif not entry.is_directory and not stat.S_ISREG(mode):
                 rule = _NO_FILE
-            elif rule is None and scripts_left and not entry.is_directory and _is_program(entry):
-                scripts_left -= 1
-                rule = _AIMS if b"/logs/verifier" in (_read(content, MAX_SCRIPT_BYTES) or b"") else None
+            elif rule is None and searches_left and not entry.is_directory:
+                searches_left -= 1
+                if b"/logs/verifier" in (_read(content, MAX_SEARCHED_BYTES) or b""):
+                    rule = _AIMS if _is_program(entry) else _NAMES
             if rule is not None:
                 yield Suspect(entry, Path(found.path), content, rule)
             if entry.is_directory:
@@ -229,8 +242,11 @@ def _read(path: Path, max_bytes: int) -> bytes | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:
         return None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
     with os.fdopen(descriptor, "rb") as file:
-        return file.read(max_bytes) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+        return file.read(max_bytes)
 
 
 def _remove(path: Path) -> None:

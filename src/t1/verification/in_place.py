@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import io
-import re
 import tarfile
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,17 +15,17 @@ from dataclasses import replace
 from t1.errors import VerifierError
 from t1.protocols import Sandbox
 from t1.types import TamperEvidence, TamperLevel, Task
+from t1.verification.evidence import shell_state
 from t1.verification.reports import LOGS
-from t1.verification.rules import is_command_name
 
 MAX_TESTS_BYTES = 64 << 20
 BRING_S = 60.0
-INFLUENTIAL = frozenset(("command-shim", "pytest-setting", "standard-module", "test-runner", "python-path"))
+INFLUENTIAL = frozenset(
+    ("command-shim", "pytest-setting", "standard-module", "test-runner", "python-path", "shell-function")
+)
 """Rules about what a verifier in the agent's own sandbox would have used."""
 
-_LOOK = "\\builtin declare -F; \\builtin trap -p DEBUG; \\builtin alias"
 _CLEAR = f"\\unalias -a; /bin/rm -rf /tests/* /tests/.[!.]* {LOGS} && /bin/mkdir -p /tests {LOGS}"
-_NAME = re.compile(r"declare -f\w* (\S+)|alias ([^=]+)=|trap -- .* (DEBUG)")
 
 
 async def bring_tests(task: Task, sandbox: Sandbox) -> list[TamperEvidence]:
@@ -34,14 +33,8 @@ async def bring_tests(task: Task, sandbox: Sandbox) -> list[TamperEvidence]:
 
     Raises VerifierError where the sandbox has no room for them.
     """
-    looked = await sandbox.run(_LOOK, timeout_s=BRING_S)
-    names = ["".join(found) for found in _NAME.findall(looked.output)]
-    evidence = [
-        TamperEvidence("shell-function", name, "redefined in the shell that the verifier is started from")
-        for name in names
-        if is_command_name(name.rpartition("/")[2]) or name == "DEBUG"
-    ]
-    packed = base64.encodebytes(_pack(task)).decode("ascii")
+    evidence = hold_against(await shell_state(sandbox))
+    packed = base64.encodebytes(pack_tests(task)).decode("ascii")
     command = f"{_CLEAR} && /usr/bin/base64 -d <<'T1' | /bin/tar -xf - -C /tests\n{packed}T1"
     brought = await sandbox.run(command, timeout_s=BRING_S)
     listed = await sandbox.run("/bin/ls /tests/test.sh", timeout_s=BRING_S)
@@ -58,12 +51,14 @@ def hold_against(evidence: Iterable[TamperEvidence]) -> list[TamperEvidence]:
     return [replace(found, level=TamperLevel.TAMPERING) if found.rule in INFLUENTIAL else found for found in evidence]
 
 
-def _pack(task: Task) -> bytes:
+def pack_tests(task: Task) -> bytes:
     """The tests as a tar archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path in sorted(task.verifier.path.glob("*")):
-            archive.add(path, path.name, filter=lambda member: member.replace(uid=0, gid=0, uname="", gname=""))
+            archive.add(
+                path, path.name, filter=lambda member: member.replace(uid=0, gid=0, uname="", gname="", deep=False)
+            )
     if buffer.tell() > MAX_TESTS_BYTES:
         raise VerifierError(
             f"{task.id}: {task.verifier.path}: larger than {MAX_TESTS_BYTES} bytes, too large to travel"

@@ -44,6 +44,8 @@ class Rule:
     level: TamperLevel = TamperLevel.NOTED
     taken_back: bool = True
     """The image's version, or nothing, is put in its place; else it is only recorded."""
+    holds: bytes = b""
+    """Only files that hold this are meant."""
 
 
 _HOMES = re.compile(r"/root|/home/[^/]+")
@@ -103,6 +105,10 @@ def _is_installed_runner(entry: Entry) -> bool:
     return entry.in_packages and not entry.in_venv and parts[0].partition(".")[0] in _RUNNERS
 
 
+def _is_entry_point(entry: Entry) -> bool:
+    return entry.name == "entry_points.txt" and not entry.in_venv
+
+
 def _is_standard_module(entry: Entry) -> bool:
     return entry.in_verifiers_way and _module(entry) in _STANDARD - _RUNNERS
 
@@ -133,6 +139,7 @@ RULES = (
     Rule("loader", "the loader reads this before every program", _is_loader_file, TamperLevel.TAMPERING),
     Rule("test-runner", "stands where the verifier's test runner is imported from", _is_runner, TamperLevel.TAMPERING),
     Rule("installed-runner", "belongs to a test runner that is installed", _is_installed_runner),
+    Rule("pytest-plugin", "pytest loads what it names", _is_entry_point, holds=b"[pytest11]"),
     Rule("python-path", "Python reads this at every start", _is_path_file),
     Rule("shell-startup", "shells read this when they start", _is_shell_file),
     Rule("git-hook", "git runs this", _is_git_hook),

@@ -24,6 +24,7 @@ from t1.verification.evidence import (
     planted_results,
     read_guard,
     readable,
+    shell_state,
     system_changes,
 )
 from t1.verification.ground import clear_ground
@@ -34,8 +35,10 @@ from t1.verification.ways import read_ways
 
 MAX_OUTPUT_BYTES = 16 << 10
 LIST_S = 20.0
-TRUSTED_ENV: Mapping[str, str] = {"PYTHONNOUSERSITE": "1"}
+NO_USER_SITE: Mapping[str, str] = {"PYTHONNOUSERSITE": "1"}
 """The agent's ~/.local must not be imported by the verifier's Python, unless the author declares it as an output."""
+GIT: Mapping[str, str] = {"core.fsmonitor": "false", "core.hooksPath": ".git/hooks"}
+"""What a repository's own settings must not make the verifier's git run, unless the instruction names it."""
 _LIST = f"kill -9 -1 2>/dev/null; ls -1A {LOGS}"
 """Whatever the verifier started is gone before its results are read. The shell is process 1 and stays."""
 
@@ -60,8 +63,9 @@ class PristineVerifier:
 
     async def _pristine(self, task: Task, sandbox: Sandbox, declared: Declared) -> Verdict:
         """The agent is stopped, its files judged elsewhere."""
+        evidence = await shell_state(sandbox)
         changes = await sandbox.stop()
-        evidence = await planted_results(sandbox) + outlived(changes)
+        evidence += await planted_results(sandbox) + outlived(changes)
         evidence += await self._clear(task, changes, declared)
         return await self._judge(task, changes, declared, evidence)
 
@@ -150,12 +154,21 @@ async def _guard(sandbox: Sandbox) -> list[TamperEvidence]:
 
 def _command(task: Task, declared: Declared, inherited: Mapping[str, str] | None = None) -> str:
     """`bash /tests/test.sh` with the verifier's variables."""
-    trusted = {} if declared.covers("/root/.local/lib") else TRUSTED_ENV
-    env = {**(inherited or {}), **trusted, **task.verifier.env}
+    env = {**(inherited or {}), **_trusted(declared), **task.verifier.env}
     wrong = [name for name in env if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
     if wrong:
         raise VerifierError(f"{task.id}: verifier.env: {wrong[0]!r} is not the name of a variable")
     return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in env.items()), "bash /tests/test.sh"])
+
+
+def _trusted(declared: Declared) -> dict[str, str]:
+    """Variables that keep what the agent left from being run."""
+    settings = {key: value for key, value in GIT.items() if not declared.names(key.partition(".")[2])}
+    env = {} if declared.covers("/root/.local/lib") else dict(NO_USER_SITE)
+    env |= {"GIT_CONFIG_COUNT": str(len(settings))} if settings else {}
+    for number, (key, value) in enumerate(settings.items()):
+        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return env
 
 
 def _script(task: Task) -> str:
