@@ -133,6 +133,10 @@ class Engines:
         """Hang up; the engines live on."""
         await asyncio.gather(*(post.hang_up() for post in self._posts))
 
+    def home(self, session: str) -> str:
+        """The name of the engine that the session would go to now."""
+        return self._order(session)[0].name
+
     def _order(self, session: str) -> list[Post]:
         """Posts by the session's preference, those left aside last: the same in every process, stable when one goes."""
         now = time.monotonic()

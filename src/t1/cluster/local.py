@@ -182,6 +182,7 @@ class LocalCluster:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "t1.cluster.hosted", str(path),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(max(1, int(needs.cpus)))},
         )  # fmt: skip
         self._processes[name] = process
         try:

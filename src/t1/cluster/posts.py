@@ -20,6 +20,7 @@ class Needs:
     """What one process is placed by."""
 
     cpus: float = 1.0
+    """Cores; so many threads does its numerical work get, one at least."""
     memory_mb: int = 0
     """0 = not counted."""
     gpus: float = 0.0

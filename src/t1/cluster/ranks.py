@@ -40,7 +40,6 @@ class Gathering:
     """tcp://host:port of rank 0."""
     device_type: str
     timeout_s: float
-    num_threads: int
 
 
 class RankSeat:
@@ -81,12 +80,10 @@ class RankSeat:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     def _join(self, gathering: Gathering, build: Build) -> None:
-        from t1.inference import use_threads
         from t1.training.launch import group
 
         if "//127." in gathering.address:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        use_threads(gathering.num_threads)
         self._open.enter_context(
             group(
                 gathering.rank,
@@ -121,31 +118,32 @@ class RankedTrainer:
     @property
     def num_steps(self) -> int:
         """Steps that it took."""
-        return int(self._on_all("num_steps"))
+        return int(self.tell("num_steps"))
 
     def step(self, rollouts: Sequence[tuple[Sequence[Trajectory], float]]) -> Mapping[str, float]:
         """See `protocols.Trainer.step`. The rollouts are put down once; each rank reads them."""
-        stats: Mapping[str, float] = self._on_all("step", list(rollouts))
+        stats: Mapping[str, float] = self.tell("step", list(rollouts))
         return stats
 
     def save(self, path: Path, **options: Any) -> None:
         """See `protocols.Trainer.save`. The ranks' machines must see `path`."""
-        self._on_all("save", path, **options)
+        self.tell("save", path, **options)
 
     def load(self, path: Path) -> None:
         """See `protocols.Trainer.load`."""
-        self._on_all("load", path)
+        self.tell("load", path)
 
     def weights(self) -> Mapping[str, Any]:
         """See `protocols.Trainer.weights`."""
-        weights: Mapping[str, Any] = self._on_all("weights")
+        weights: Mapping[str, Any] = self.tell("weights")
         return weights
 
     def close(self) -> None:
         """End the ranks. Safe to call twice."""
         self._runner.run(self._end(CLOSE_S))
 
-    def _on_all(self, method: str, *arguments: Any, **options: Any) -> Any:
+    def tell(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method of every rank's trainer, or ask for an attribute; rank 0's answer."""
         return self._runner.run(self._together(method, (arguments, options)))
 
     async def _together(self, method: str, given: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
@@ -196,7 +194,6 @@ async def open_ranks(
     needs: Needs,
     runner: LoopThread,
     device_type: str = "cpu",
-    num_threads: int = 1,
     start_s: float = 600.0,
     step_s: float = 7200.0,
     name: str = "trainer",
@@ -216,7 +213,7 @@ async def open_ranks(
             address = f"tcp://{await posts[0].where()}:{await posts[0].call('free_port')}"
             async with asyncio.TaskGroup() as group:
                 for rank, post in enumerate(posts):
-                    meet = Gathering(rank, num_ranks, address, device_type, step_s, num_threads)
+                    meet = Gathering(rank, num_ranks, address, device_type, step_s)
                     group.create_task(post.call("join", meet, build))
     except BaseException as error:
         await asyncio.gather(*(cluster.stop(post, timeout_s=0.0) for post in posts))

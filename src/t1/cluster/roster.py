@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,6 +77,7 @@ class Roster:
         """Processes that died or hung."""
         self._cluster, self._needs, self._care, self._welcome = cluster, needs, care or Care(), welcome
         self._keepers: list[asyncio.Task[None]] = []
+        self._late: set[asyncio.Task[Any]] = set()
 
     async def open(self) -> None:
         """Start every post; those that fail are tried again later. InfrastructureError when all fail."""
@@ -175,14 +175,20 @@ class Roster:
         """One beat: wait, or until somebody found it lost; then a pulse, and out of use without one."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(member.seen_lost.wait(), self._care.beat_s)
-        post, began = member.post, time.monotonic()
+        post = member.post
         if post is None:
             return
+        # Not cancelled when it is late: a process that hangs confirms nothing. Its end ends the call.
+        pulse = asyncio.create_task(post.call("pulse"))
         try:
-            async with asyncio.timeout(self._care.silent_s):
-                member.pulse = await post.call("pulse")
+            await asyncio.wait({pulse}, timeout=self._care.silent_s)
+            if not pulse.done():
+                raise ProcessLost(f"{member.name}: no pulse for {self._care.silent_s:g} s, it hangs")
+            member.pulse = pulse.result()
         except ProcessLost as error:
             await self.lost(member, post, error)
-        except TimeoutError:
-            silent = time.monotonic() - began
-            await self.lost(member, post, ProcessLost(f"{member.name}: no pulse for {silent:.0f} s, it hangs"))
+        finally:
+            if not pulse.done():
+                pulse.cancel()
+                self._late.add(pulse)
+                pulse.add_done_callback(self._late.discard)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,9 @@ async def scripted_engine(*, version: int = 0, delay_s: float = 0.0) -> EngineSe
     return EngineSeat(ScriptedSampler(lambda prompt: [5, 1], version=version, delay_s=delay_s))
 
 
+EVERY = -1
+
+
 class Adder:
     """A trainer in a process group: its weight is a sum over the ranks of what each was given."""
 
@@ -121,6 +125,14 @@ class Adder:
 
         if self.rank == rank:
             raise ValueError(f"rank {rank} disagrees")
+        dist.barrier()
+
+    def linger(self, rank: int, seconds: float = 60.0) -> None:
+        """That rank takes long; the others wait for it."""
+        import torch.distributed as dist
+
+        if rank in (self.rank, EVERY):
+            time.sleep(seconds)
         dist.barrier()
 
 
