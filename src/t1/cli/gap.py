@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from t1.config import RunConfig
-    from t1.harness.renderer import ChatMLRenderer
+    from t1.gateway.conversation import ChatRenderer
+    from t1.protocols import Renderer
     from t1.tasks import Suite
     from t1.training.gap import GapTable
     from t1.types import Trajectory
@@ -111,7 +112,7 @@ def _sampled(config: RunConfig) -> RunConfig:
 
 def sample(
     config: RunConfig, policy: Path, suite: Suite, num_tasks: int, engine_dtype: Dtype, trainer_dtype: Dtype
-) -> tuple[list[Trajectory], ChatMLRenderer]:
+) -> tuple[list[Trajectory], Renderer | ChatRenderer]:
     """Trajectories of one rollout for each held-out task, audited as for training."""
     from t1.progress import ProgressDisplay
     from t1.training.experience import prepare
