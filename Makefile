@@ -85,6 +85,9 @@ test-ray: $(STAMP) ## workers, engines and trainer ranks on a real Ray cluster o
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	$(BIN)/python -m pytest -m ray -ra tests/cluster
 
+redteam: $(STAMP) sandbox ## exploits and odd but honest solutions against the verification; ends with a JSON line
+	$(BIN)/t1 redteam
+
 lint: $(STAMP) ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

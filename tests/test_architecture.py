@@ -14,7 +14,7 @@ LAYERS = (
     {"tasks", "sandboxes", "verification", "inference", "progress", "tracking"},
     {"harness"},
     {"gateway", "harbor"},
-    {"rollouts"},
+    {"rollouts", "redteam"},
     {"tito", "routing", "ppo"},
     {"training"},
     {"base"},

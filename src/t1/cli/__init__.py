@@ -22,6 +22,7 @@ from t1.cli.eval import evaluate
 from t1.cli.gap import gap
 from t1.cli.gateway import gateway
 from t1.cli.quickstart import quickstart
+from t1.cli.redteam import redteam
 from t1.cli.rollout import rollout
 from t1.cli.sandboxes import sandboxes
 from t1.cli.sft import sft
@@ -52,6 +53,7 @@ app.command()(audit)
 app.command()(gap)
 app.command()(gateway)
 app.command()(doctor)
+app.command()(redteam)
 app.add_typer(sandboxes, name="sandboxes")
 
 

@@ -10,12 +10,12 @@ import importlib.util
 import py_compile
 import tempfile
 from functools import lru_cache
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
 
 from t1.errors import UserError
 
-PACKAGES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
+PACKAGES = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
 UNNEEDED = ("pygments/lexers/", "pygments/styles/", "packaging/licenses/")
 NEEDED = ("__init__.py", "_mapping.py", "python.py", "diff.py", "default.py", "special.py", "_builtins.py")
 """Of the directories above."""
@@ -30,6 +30,9 @@ def pytest_site() -> dict[str, bytes]:
         for package in PACKAGES:
             for name, source in _sources(package):
                 files |= _with_compiled(name, source, Path(folder))
+        for package in ("pytest", "pluggy"):  # which ask for their own version
+            about = metadata.distribution(package)
+            files[f"{package}-{about.version}.dist-info/METADATA"] = (about.read_text("METADATA") or "").encode()
         for name, module in PLUGINS.items():
             with resources.as_file(resources.files("t1.verification").joinpath(module)) as source:
                 files |= _with_compiled(name, source, Path(folder))
@@ -42,6 +45,8 @@ def _sources(package: str) -> list[tuple[str, Path]]:
     if found is None or found.origin is None:
         raise UserError(f"the red team's verifiers need {package}: pip install pytest")
     root = Path(found.origin).parent
+    if not found.submodule_search_locations:
+        return [(f"{package}.py", Path(found.origin))]
     names = [(path.relative_to(root.parent).as_posix(), path) for path in sorted(root.rglob("*.py"))]
     return [(name, path) for name, path in names if not name.startswith(UNNEEDED) or path.name in NEEDED]
 

@@ -21,7 +21,18 @@ from pathlib import Path
 from t1.errors import VerifierError
 from t1.types import FileChanges, TamperEvidence, TamperLevel
 from t1.verification.declared import Declared
-from t1.verification.rules import HARMLESS, KERNELS, RULES, VERIFIERS, Entry, Rule, is_same_command, rule_for
+from t1.verification.rules import (
+    HARMLESS,
+    KERNELS,
+    RULES,
+    SHARED_SETTING,
+    VERIFIERS,
+    Entry,
+    Rule,
+    is_same_command,
+    rule_for,
+)
+from t1.verification.shared_settings import concerns_pytest, sections, with_sections_of
 from t1.verification.ways import Ways
 
 MAX_FILE_BYTES = 64 << 20
@@ -97,6 +108,10 @@ async def _settle(suspect: Suspect, original: Original) -> TamperEvidence | None
     wanted = await original(_probe(suspect.entry)) if rule in RULES else None
     if wanted is not None and (suspect.entry.is_directory or left == wanted):
         return None  # of a package of the image, the files are looked at one by one
+    if rule is SHARED_SETTING and left is not None:
+        if sections(left) == sections(wanted or b"") or not concerns_pytest(suspect.entry.name, left):
+            return None
+        wanted = with_sections_of(suspect.entry.name, left, wanted) or wanted
     if rule.taken_back:
         _remove(suspect.host)
         if wanted is not None:

@@ -23,7 +23,7 @@ import pytest
 WATCHED = (
     "builtins os posixpath io json json.decoder json.encoder subprocess pathlib re math shutil hashlib time random "
     "unittest.case _pytest.runner _pytest.python _pytest.reports _pytest.skipping _pytest.outcomes _pytest.main "
-    "_pytest.python_api pluggy._callers pluggy._manager pluggy._hooks"
+    "_pytest.python_api pluggy._callers pluggy._caller pluggy._execution pluggy._manager pluggy._hooks"
 ).split()
 """Modules whose functions and methods nobody has to replace."""
 FRAMES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
@@ -101,9 +101,12 @@ class Guard:
         self._compare("collection")
 
     def _compare(self, when: str) -> None:
-        for module, name, value in _functions():
-            if self._watched.get(f"{module}.{name}") is not value:
-                self._note("library-patched", f"{module}.{name}", f"no longer what it was after {when}")
+        try:
+            for module, name, value in _functions():
+                if self._watched.get(f"{module}.{name}") is not value:
+                    self._note("library-patched", f"{module}.{name}", f"no longer what it was after {when}")
+        except Exception as error:  # the guard itself stands on what was patched
+            self._note("library-patched", "builtins", f"cannot be looked at after {when}: {type(error).__name__}")
 
     def pytest_unconfigure(self) -> None:
         """The run came to its own end."""

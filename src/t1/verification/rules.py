@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from t1.types import TamperLevel
+from t1.verification.shared_settings import NAMES as SHARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,12 @@ def _is_loader_file(entry: Entry) -> bool:
     return entry.name == "ld.so.preload"
 
 
+SHARED_SETTING = Rule(
+    "shared-setting",
+    "pytest reads a section of it before the tests",
+    lambda entry: entry.name in SHARED and not entry.in_packages and not entry.is_directory,
+)
+"""Of these files only pytest's sections are protected."""
 RULES = (
     Rule("python-startup", "Python runs this at every start", _is_python_hook, TamperLevel.TAMPERING),
     Rule("loader", "the loader reads this before every program", _is_loader_file, TamperLevel.TAMPERING),
@@ -144,6 +151,7 @@ RULES = (
     Rule("shell-startup", "shells read this when they start", _is_shell_file),
     Rule("git-hook", "git runs this", _is_git_hook),
     Rule("pytest-setting", "pytest reads this before the tests", _is_test_setting),
+    SHARED_SETTING,
     Rule("command-shim", "stands on the path before a command that verifiers use", _is_command_on_path),
     Rule("command-name", "has the name of a command that verifiers use", _is_other_command, taken_back=False),
     Rule("standard-module", "hides a module of Python's library", _is_standard_module),
