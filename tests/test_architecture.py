@@ -19,7 +19,7 @@ LAYERS = (
     {"training"},
     {"base"},
     {"config", "rundir"},
-    {"evaluation"},
+    {"evaluation", "synthesis"},
     {"loop"},
     {"agents"},
     {"cluster"},
