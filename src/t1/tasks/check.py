@@ -97,22 +97,25 @@ async def check_task(task: Task, provider: SandboxProvider) -> TaskReport:
         raise TaskError(task.path / "task.toml", "a task of several steps can be read but not run yet", key="steps")
     if task.solution is None:
         raise TaskError(task.path / "solution" / "solve.sh", "no reference solution to check the task with")
-    script = task.solution.read_text(encoding="utf-8", errors="surrogateescape")
     agent = await provider.open(task)
     try:
         sandbox = await provider.open_pristine(task, await agent.stop())
         try:
-            untouched = await _verify(task, sandbox)
-            error = await _solve(task, script, sandbox)
-            return TaskReport(task.id, untouched, await _verify(task, sandbox), await _verify(task, sandbox), error)
+            untouched = await run_verifier(task, sandbox)
+            error = await run_solution(task, sandbox)
+            return TaskReport(
+                task.id, untouched, await run_verifier(task, sandbox), await run_verifier(task, sandbox), error
+            )
         finally:
             await sandbox.close()
     finally:
         await agent.close()
 
 
-async def _solve(task: Task, script: str, sandbox: Sandbox) -> str:
-    """Run the solution; how it failed, or nothing."""
+async def run_solution(task: Task, sandbox: Sandbox) -> str:
+    """Run the reference solution; how it failed, or nothing."""
+    assert task.solution is not None, "the caller has looked"
+    script = task.solution.read_text(encoding="utf-8", errors="surrogateescape")
     limit = task.limits.agent_timeout_s
     ended = await sandbox.run(f"bash -c {shlex.quote(script)}", timeout_s=limit)
     if ended.timed_out:
@@ -120,7 +123,7 @@ async def _solve(task: Task, script: str, sandbox: Sandbox) -> str:
     return "" if ended.exit_code == 0 else (ended.output.strip() or f"exit code {ended.exit_code}")[-200:]
 
 
-async def _verify(task: Task, sandbox: Sandbox) -> VerifierRun:
+async def run_verifier(task: Task, sandbox: Sandbox) -> VerifierRun:
     """One run of the verifier, in the workdir and with the variables that training gives it."""
     await sandbox.run(f"rm -rf {LOGS}/*", timeout_s=task.verifier.timeout_s)
     env = " ".join(f"{name}={shlex.quote(value)}" for name, value in task.verifier.env.items())
