@@ -50,6 +50,8 @@ READABLE = (FORMAT, b"t1-rollouts-1")
 """The first format knew only the turn before, and no exact texts: what is missing in it has one meaning."""
 LOOK_BACK = 32
 """Turns among which the one that a prompt goes on from is looked for; more branches at once only cost bytes."""
+ROW_GROUP = 64
+"""Rollouts that are read together: one rollout costs its row group, not its file."""
 _OUTCOME = TypeAdapter(Outcome)
 _INTS, _FLOATS = pa.large_list(pa.int32()), pa.large_list(pa.float32())
 _ROUTING = pa.struct(
@@ -127,7 +129,7 @@ def write_step(path: Path, rollouts: Sequence[Rollout], trajectories: Sequence[T
     scratch = path.with_name(f".{path.name}.new")
     try:
         with scratch.open("wb") as file:
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+            pq.write_table(table, file, compression="zstd", write_page_checksum=True, row_group_size=ROW_GROUP)
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(path)
@@ -154,6 +156,27 @@ def read_step(path: Path) -> tuple[list[Rollout], list[Trajectory]]:
         rollouts.append(rollout)
         placed += [(record["place"], _trajectory(record, rollout)) for record in row["trajectories"]]
     return rollouts, [trajectory for _, trajectory in sorted(placed, key=lambda pair: pair[0])]
+
+
+def read_rollout(path: Path, row: int) -> tuple[Rollout, list[Trajectory]]:
+    """One rollout of a step's file and its segments in order, without reading the row groups beside its own."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            if (file.schema_arrow.metadata or {}).get(b"format") not in READABLE:
+                raise RunError(f"{path}: a Parquet file, but not of rollouts in the format {FORMAT.decode()}")
+            group, first = 0, 0
+            while group < file.num_row_groups and first + file.metadata.row_group(group).num_rows <= row:
+                first += file.metadata.row_group(group).num_rows
+                group += 1
+            if row < 0 or group == file.num_row_groups:
+                raise RunError(f"{path}: there is none at row {row}")
+            table = file.read_row_group(group).take(pa.array([row - first]))
+    except (OSError, pa.ArrowException) as error:
+        raise RunError(f"{path}: no readable file of rollouts: {error}") from error
+    (record,) = _cells(table.to_struct_array().combine_chunks())
+    rollout = _rollout(record)
+    parts = [_trajectory(part, rollout) for part in record["trajectories"]]
+    return rollout, sorted(parts, key=lambda part: part.segment)
 
 
 def pack_rollout(rollout: Rollout) -> bytes:

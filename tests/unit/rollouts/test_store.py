@@ -9,7 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from t1.errors import RunError
-from t1.rollouts.store import _TURN, SCHEMA, pack_rollout, read_step, unpack_rollout, write_step
+from t1.rollouts.store import (
+    _TURN,
+    ROW_GROUP,
+    SCHEMA,
+    pack_rollout,
+    read_rollout,
+    read_step,
+    unpack_rollout,
+    write_step,
+)
 from t1.types import (
     AssertionResult,
     AssertionStatus,
@@ -109,6 +118,20 @@ def test_a_step_comes_back_bit_for_bit(tmp_path, dtype, routed):
     assert same(read[0], rollouts)
     assert same(read[1], trajectories)
     assert read[1][0].tokens.flags.writeable
+
+
+def test_one_rollout_is_read_without_the_others(tmp_path):
+    rng = np.random.default_rng(5)
+    made = [rollout_of(rng, member, num_turns=2) for member in range(ROW_GROUP + 3)]
+    path = tmp_path / "rl-00000.parquet"
+    write_step(path, [rollout for rollout, _ in made], [trajectory for _, trajectory in made])
+    for row in (0, ROW_GROUP - 1, ROW_GROUP, ROW_GROUP + 2):
+        rollout, segments = read_rollout(path, row)
+        assert same(rollout, made[row][0])
+        assert same(segments, [made[row][1]])
+    for row in (-1, ROW_GROUP + 3):
+        with pytest.raises(RunError, match=f"none at row {row}"):
+            read_rollout(path, row)
 
 
 def test_odd_values_come_back_bit_for_bit(tmp_path):
