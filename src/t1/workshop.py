@@ -45,7 +45,7 @@ from t1.rollouts import (
 from t1.rollouts.collect import Scorer, TurnsCheck
 from t1.rollouts.pool import Progress
 from t1.routing import check_capture
-from t1.routing.replay import routers
+from t1.routing.replay_families import num_experts, routers
 from t1.sandboxes import make_provider
 from t1.tito import assemble
 from t1.types import IntArray, Rollout, RolloutId, RoutingArray, SamplingParams, Task, Turn
@@ -64,13 +64,14 @@ class Workshop:
         threads = config.run.threads or min(2, len(os.sched_getaffinity(0)))
         use_threads(threads)
         model = load_model(model_path, dtype=config.model.dtype)
-        self.num_experts: int | None = getattr(model.config, "num_experts", None)
+        text = model.config.get_text_config()
+        self.num_experts = num_experts(model) or None
         self._check_turns: TurnsCheck | None = None
         if num_layers := len(routers(model)):
             assert self.num_experts is not None
-            check = capture_check(num_layers, self.num_experts, model.config.num_experts_per_tok)
+            check = capture_check(num_layers, self.num_experts, text.num_experts_per_tok)
             self._check_turns = partial(check_episode, check, self.renderer.boundary_ids)
-        self.vocab_size = int(model.config.vocab_size)
+        self.vocab_size = int(text.vocab_size)
         self.provider = make_provider(**config.sandboxes.model_dump(), **sandbox_needs(config))
         self.verifier = PristineVerifier(self.provider, partial=config.reward.partial_reports)
         self._weights = tempfile.TemporaryDirectory(prefix="t1-weights-")

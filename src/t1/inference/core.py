@@ -272,6 +272,10 @@ def _check_supported(model: PreTrainedModel, max_context: int) -> None:
             raise ConfigError(f"sliding window {window}: the embedded engine needs max_context ≤ {window}")
     if other := kinds - {"full_attention"}:
         raise ConfigError(f"{type(model).__name__}: the embedded engine knows no {', '.join(sorted(other))} layers")
+    if any(name.endswith("sinks") for name, _ in model.named_parameters()):
+        raise ConfigError(f"{type(model).__name__}: the embedded engine knows no attention sinks; sample with vLLM")
+    if getattr(config, "kv_lora_rank", None):
+        raise ConfigError(f"{type(model).__name__}: the embedded engine knows no latent attention; sample with vLLM")
     limit = getattr(config, "max_position_embeddings", None)
     if limit is not None and max_context > limit:
         raise ConfigError(f"max_context: the model has {limit} positions, got {max_context}")

@@ -20,7 +20,7 @@ class RouteRecorder:
     """Forward hooks on a model's routers, in order of layer; L of them (0 for a dense model), K experts a token."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        routers = [module for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
+        routers = [module for module in model.modules() if type(module).__name__.lower().endswith("topkrouter")]
         config: Any = model.config.get_text_config()
         self.num_experts = int(getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None) or 0)
         if self.num_experts and not routers:
