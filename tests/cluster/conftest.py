@@ -12,7 +12,11 @@ import pytest
 from t1.cluster.local import LocalCluster
 from t1.cluster.posts import Cluster
 
-NODE = {"num_cpus": 4, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+NODE = {
+    "num_cpus": 4,
+    "object_store_memory": 80 * 2**20,
+    "include_dashboard": False,
+}
 
 QUICK = {"health_check_period_ms": 500, "health_check_timeout_ms": 1000, "health_check_failure_threshold": 3}
 """A dead node is noticed in two seconds."""
@@ -25,6 +29,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("ray") is not None:
             item.add_marker(pytest.mark.skip(reason="starts a Ray cluster: make test-ray"))
+
+
+@pytest.fixture(scope="session")
+def node_options() -> dict[str, Any]:
+    """What a node of the cluster is like."""
+    return NODE
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from t1.rollouts.breaker import InfrastructureDown
 from t1.rollouts.pool import Launch
 from t1.testing.posts import scripted_worker, unfit_worker
 from t1.testing.tasks import example_task
+from t1.testing.waiting import eventually
 from t1.types import Rollout, RolloutId
 
 CARE = Care(beat_s=0.2, silent_s=2.0, start_s=60.0, stop_s=10.0, backoff_s=0.1)
@@ -44,12 +45,17 @@ async def collect(crew: Crew, number: int) -> list[Rollout]:
     return list(await asyncio.gather(*(crew.collect(one.task, one.rollout, seed=one.seed) for one in launches)))
 
 
+def trials(marks: Path) -> list[str]:
+    """Task and process of every trial that has begun."""
+    return (marks / "trials").read_text().splitlines() if (marks / "trials").exists() else []
+
+
 async def test_trials_are_spread_over_the_workers_and_none_is_lost(cluster: Cluster, tmp_path: Path) -> None:
     crew = await crew_of(cluster, trial_s=0.1, marks=tmp_path)
     rollouts = await collect(crew, 8)
     assert [rollout.id for rollout in rollouts] == [launch_at(position).rollout for position in range(8)]
     assert all(rollout.outcome.solved and rollout.attempts == 1 for rollout in rollouts)
-    assert len({line.split()[1] for line in (tmp_path / "trials").read_text().splitlines()}) == 2
+    assert len({line.split()[1] for line in trials(tmp_path)}) == 2
     assert crew.pending == {}
     await crew.roster.close()
 
@@ -58,9 +64,8 @@ async def test_a_worker_that_dies_is_replaced_and_its_trials_run_again(cluster: 
     """Case F5."""
     crew = await crew_of(cluster, trial_s=0.5, marks=tmp_path)
     collecting = asyncio.create_task(collect(crew, 8))
-    while not (tmp_path / "trials").exists():
-        await asyncio.sleep(0.05)
-    victim = int((tmp_path / "trials").read_text().split()[1])
+    await eventually((tmp_path / "trials").exists)
+    victim = int(trials(tmp_path)[0].split()[1])
     os.kill(victim, signal.SIGKILL)
     rollouts = await asyncio.wait_for(collecting, 60)
     assert len({rollout.id for rollout in rollouts}) == 8 and all(r.outcome.solved for r in rollouts)
@@ -74,8 +79,7 @@ async def test_a_rollout_that_loses_every_worker_is_a_typed_failure(tmp_path: Pa
     crew = await crew_of(cluster, 1, trial_s=600.0, marks=tmp_path)
     collecting = asyncio.create_task(collect(crew, 1))
     for number in range(1, 4):
-        while not (tmp_path / "trials").exists() or len((tmp_path / "trials").read_text().splitlines()) < number:
-            await asyncio.sleep(0.05)
+        await eventually(lambda n=number: len(trials(tmp_path)) >= n)
         os.kill(cluster.pid("worker-0"), signal.SIGKILL)
     (rollout,) = await asyncio.wait_for(collecting, 60)
     assert rollout.outcome.failure is not None and rollout.outcome.reward is None
@@ -111,14 +115,10 @@ async def test_the_watchdog_learns_stage_and_worker_of_what_is_pending(tmp_path:
     cluster = LocalCluster()
     crew = await crew_of(cluster, 1, trial_s=600.0, marks=tmp_path)
     collecting = asyncio.create_task(collect(crew, 3))
-    async with asyncio.timeout(30):
-        while "verify on worker-0" not in {stage for stage, _ in crew.pending.values()}:
-            await asyncio.sleep(0.05)
+    await eventually(lambda: "verify on worker-0" in {stage for stage, _ in crew.pending.values()})
     assert sorted(stage for stage, _ in crew.pending.values())[-1] == "wait for a worker"
     collecting.cancel()
-    async with asyncio.timeout(30):
-        while crew.pending:
-            await asyncio.sleep(0.05)
+    await eventually(lambda: not crew.pending)
     await crew.roster.close()
     await cluster.close()
 

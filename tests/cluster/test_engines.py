@@ -1,8 +1,7 @@
-"""Engines in posts as one sampler: sessions stay where their cache is, and what was lost comes back with its weights."""
+"""Engines in posts as one sampler: sessions stay where their cache is, what was lost comes back with its weights."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections import Counter
@@ -20,6 +19,7 @@ from t1.errors import EngineUnavailable
 from t1.protocols import Sampler
 from t1.testing.posts import scripted_engine
 from t1.testing.samplers import ScriptedSampler
+from t1.testing.waiting import eventually
 from t1.types import SamplingParams
 
 PROMPT = np.array([2, 3], dtype=np.int32)
@@ -64,9 +64,7 @@ async def test_an_engine_that_dies_is_started_anew_with_the_weights_of_the_run(l
     with pytest.raises(EngineUnavailable, match="engine-0"):
         for _ in range(1000):
             await engines.sample(PROMPT, PARAMS, session="a")
-    async with asyncio.timeout(30):
-        while engines.roster.members[0].starts < 2 or not engines.roster.in_use:
-            await asyncio.sleep(0.05)
+    await eventually(lambda: engines.roster.members[0].starts == 2 and engines.roster.in_use)
     assert (await engines.sample(PROMPT, PARAMS, session="a")).versions.tolist() == [4, 4]
     await engines.aclose()
 
@@ -87,9 +85,7 @@ async def test_a_publish_goes_through_while_one_engine_is_lost(local: LocalClust
     engines = await open_engines(local, 2)
     os.kill(local.pid("engine-1"), signal.SIGKILL)
     await engines.publish(WEIGHTS, 4)
-    async with asyncio.timeout(30):
-        while len(engines.roster.in_use) < 2:
-            await asyncio.sleep(0.05)
+    await eventually(lambda: len(engines.roster.in_use) == 2)
     versions = [(await engines.sample(PROMPT, PARAMS, session=f"{i}")).versions[0] for i in range(12)]
     assert versions == [4] * 12
     await engines.aclose()

@@ -29,7 +29,6 @@ pytestmark = pytest.mark.ray
 CARE = Care(beat_s=0.5, silent_s=10.0, start_s=60.0, stop_s=10.0, backoff_s=0.2)
 TASKS = [example_task(name) for name in "abcd"]
 NUM_STEPS, BATCH = 4, 8
-DOOMED = {"num_cpus": 4, "resources": {"doomed": 100}, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 
 def launch_at(position: int) -> Launch:
@@ -38,12 +37,12 @@ def launch_at(position: int) -> Launch:
 
 
 @pytest.fixture
-def doomed(nodes: Any) -> Any:
+def doomed(nodes: Any, request: pytest.FixtureRequest) -> Any:
     """A node more, to be killed."""
-    node = nodes.add_node(**DOOMED)
+    node = nodes.add_node(**request.getfixturevalue("node_options"))
     nodes.wait_for_nodes()
     yield node
-    if node in nodes.list_all_nodes:
+    if node in nodes.list_all_nodes():
         nodes.remove_node(node, allow_graceful=False)
 
 
