@@ -28,6 +28,7 @@ from t1.cli.sandboxes import sandboxes
 from t1.cli.sft import sft
 from t1.cli.tasks import tasks
 from t1.cli.train import train
+from t1.cli.verdict import verdict
 from t1.errors import InfrastructureError, UserError
 
 __all__ = ["app", "main"]
@@ -50,6 +51,7 @@ app.command()(sft)
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(audit)
+app.command()(verdict)
 app.command()(gap)
 app.command()(gateway)
 app.command()(doctor)
