@@ -14,6 +14,7 @@ from typing import Any
 from t1.config import RunConfig
 from t1.evaluation.metrics import StageResult, evaluate
 from t1.evaluation.report import build_report, pick_examples, write_report
+from t1.evaluation.verdict import judge, write_verdict
 from t1.progress import ProgressDisplay
 from t1.rundir import RunDir
 from t1.sandboxes import make_provider
@@ -108,6 +109,8 @@ def report(
     metrics = read_metrics(run.metrics)
     steps = [m for m in metrics if m.get("stage") == "rl"]
     gaps = [m["gap"] for m in steps if m.get("gap") is not None]
+    verdict = judge(run.path)
+    write_verdict(verdict)
     result = build_report(
         results,
         wall_s=wall_s,
@@ -115,6 +118,7 @@ def report(
         audit=audit,
         rl_steps=len(steps),
         normalizer=run.pins()["normalizer"],
+        verdict=verdict.as_dict(),
     )
     instructions = {task.id: task.instruction for task in suite.heldout}
     write_report(

@@ -28,6 +28,7 @@ def quickstart(
     from rich.console import Console
 
     from t1.evaluation.report import report_table
+    from t1.evaluation.verdict import verdict_table
     from t1.progress import ProgressDisplay
     from t1.quickstart import quickstart as run_quickstart
     from t1.rundir import RunDir
@@ -38,7 +39,7 @@ def quickstart(
         run, config = start(out, read_settings(settings))
     with run, ProgressDisplay() as show:
         report = run_quickstart(config, run, show)
-    Console().print(report_table(report))
+    Console().print(report_table(report), verdict_table(report["verdict"]))
     typer.echo(f"{out / 'report.html'}")
 
 

@@ -26,6 +26,9 @@ def train(
 
     Example: **t1 train --out runs/rl model.path=runs/sft/checkpoints/sft run.steps=60** · **t1 train --resume runs/rl**
     """
+    from rich.console import Console
+
+    from t1.evaluation.verdict import judge, verdict_table, write_verdict
     from t1.progress import ProgressDisplay
     from t1.rundir import RunDir
 
@@ -37,6 +40,9 @@ def train(
         run, config = RunDir.resume(resume, given)
     with run, ProgressDisplay() as show:
         checkpoint = reinforce(config, run, show)
+        verdict = judge(run.path)
+        write_verdict(verdict)
+    Console(stderr=True).print(verdict_table(verdict.as_dict()))
     typer.echo(f"{checkpoint}")
 
 
