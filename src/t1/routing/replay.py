@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from t1.errors import ConfigError, RoutingError
 from t1.routing.replay_families import ADAPTERS, Weigh, num_experts, routers
 
-__all__ = ["ADAPTERS", "Capture", "Replay", "capturing", "replaying", "routers"]
+__all__ = ["ADAPTERS", "Capture", "Replay", "capturing", "differ", "replaying", "routers"]
 
 Routed: TypeAlias = tuple[Tensor, Tensor, Tensor]
 """What a router returns: logits [N, E], weights [N, K], ids [N, K]."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from t1.ppo import (
     value_loss,
     whiten,
 )
-from t1.routing.replay import replaying, routers
+from t1.routing.replay import capturing, differ, replaying, routers
 from t1.training.actor import Actor
 from t1.training.attention import attend_within_segments
 from t1.training.batches import Batch, Rewarded
@@ -107,7 +107,7 @@ class PPOTrainer:
         self.gap_evidence: Evidence | None = None
         """What the last step found out about its gap, where that was above `gap_alarm`: see `gap_alarm.diagnose`."""
         self._flips: list[Tensor] = []
-        """bool[M] of each pack of this step: tokens that the live router would have routed otherwise."""
+        """bool[M] of each pack of this step: tokens that the policy's own router sends elsewhere than was recorded."""
 
     def step(self, rollouts: Sequence[Rewarded]) -> dict[str, float]:
         """Score → advantages → epochs × minibatches. Returns the step's metrics.
@@ -213,7 +213,8 @@ class PPOTrainer:
         `counts`: remember which tokens that kept from going another way.
         """
         if not self._replays:
-            yield
+            with self._watching(part) if counts else nullcontext():
+                yield
             return
         if part.routing is None:
             raise RoutingError("a Mixture-of-Experts policy learns from recorded routes; these trajectories have none")
@@ -223,8 +224,19 @@ class PPOTrainer:
         if counts and part.num_actions:
             self._flips.append(replay.flipped)
 
+    @contextmanager
+    def _watching(self, part: Pack) -> Iterator[None]:
+        """A context in which the policy routes by itself, and tokens that it sends another way are counted."""
+        if part.routing is None or self.policy is None or not routers(self.policy):
+            yield
+            return
+        with capturing(self.policy) as captured:
+            yield
+        if part.num_actions:
+            self._flips.append(differ(part.routing.long(), captured.routing().long()).any(dim=-1))
+
     def _flipped_share(self) -> float:
-        """Of the tokens that this step scored; 0 without replay."""
+        """Of the tokens that this step scored: those that the policy's own router sent, or would send, another way."""
         flipped = torch.cat(self._flips) if self._flips else torch.zeros(0)
         count, total = self.ranks.total(float(flipped.sum()), float(len(flipped)))
         return self.ranks.agree({"share": count / max(total, 1.0)})["share"]

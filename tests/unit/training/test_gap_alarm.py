@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 
@@ -102,7 +103,7 @@ class Conversations:
 
 def copy_of(model: PreTrainedModel, noise: float = 0.0) -> PreTrainedModel:
     """The same weights in a module of its own, or others nearby."""
-    twin = type(model)(model.config)
+    twin = type(model)(copy.deepcopy(model.config))
     twin.load_state_dict(model.state_dict())
     for weight in twin.parameters():
         weight.data += noise * weight.data.std() * torch.randn_like(weight) if weight.ndim > 1 else 0.0
@@ -239,7 +240,8 @@ def test_flips_that_replay_would_prevent_are_found_when_it_is_off(moe: PreTraine
         router.register_forward_hook(swayed, prepend=True)
     core.turn()
     core.turn()
-    _, found, _ = learn(moe, core.rollouts, replay_routing=False, gap_alarm=0.005, lr=1e-8)
+    metrics, found, _ = learn(moe, core.rollouts, replay_routing=False, gap_alarm=0.005, lr=1e-8)
+    assert metrics["gap_flipped"] > 0.1
     assert found is not None and found.kind is Mismatch.ROUTING
     assert "set ppo.replay_routing" in found.message
     assert learn(moe, core.rollouts, gap_alarm=0.005)[1] is None
@@ -249,6 +251,21 @@ def test_a_dense_policy_has_alarms_too(dense: PreTrainedModel) -> None:
     metrics, found, _ = learn(dense, talk(copy_of(dense), SamplingParams(0.5, max_tokens=12)))
     assert metrics["gap_flipped"] == 0
     assert found is not None and found.kind is Mismatch.TEMPERATURE
+
+
+def test_at_learning_rate_zero_the_gap_stays_flat_over_fifty_publishes(moe: PreTrainedModel) -> None:
+    """Case L4: whatever a publish or a cache got wrong would add up."""
+    settings = PPOConfig(critic_warmup_steps=0, num_minibatches=1, lr=1e-30)
+    trainer = PPOTrainer(copy_of(moe), Critic.from_policy(moe), settings)
+    conversations, gaps = Conversations(copy_of(moe)), []
+    for version in range(1, 51):
+        conversations.core.publish(trainer.weights(), version)
+        conversations.turns = [[] for _ in range(COUNT)]
+        conversations.turn(range(version % 4, COUNT, 12))
+        rewarded = [(segments_of(r), 0.0) for r in conversations.rollouts if r.turns]
+        gaps.append(trainer.step(rewarded)["gap"])
+    assert max(gaps) < 1e-5
+    assert np.mean(gaps[-10:]) < 3 * np.mean(gaps[:10])
 
 
 def test_the_alarm_changes_neither_weights_nor_metrics(moe: PreTrainedModel) -> None:
