@@ -22,7 +22,7 @@ from t1.inference import load_model
 from t1.loop import train
 from t1.progress import ProgressDisplay
 from t1.protocols import Tracker
-from t1.rollouts import Ledger, Prices
+from t1.rollouts import Demotions, Ledger, Prices
 from t1.rollouts.cost import FREE, total, usage_of
 from t1.rollouts.sources import Scheduled
 from t1.rollouts.store import read_step, write_step
@@ -127,6 +127,7 @@ class Stages:
                 first_step=first,
                 ledger=ledger,
                 stored=self._rollouts_of,
+                demotions=Demotions(path=self.run.path / "demotions.json"),
                 progress=lambda done, _: self.show.advance(0, {"collected": f"{done}/{batch}"}),
             )
             source.pool.recall(range(first))
@@ -229,6 +230,8 @@ class Recorder:
         metrics |= {**self._source.metrics(), **stats, **self._explain_gap(step, experience, stats)}
         stages.tracker.log({"stage": "rl", "step": step, "version": step, "wall_s": wall_s, **metrics})
         stages.show.advance(1, metrics | {"collected": ""})
+        for task in self._source.left:
+            stages.show.note(f"step {step}: {task} leaves the pool: {self._source.demotions.out[task].reason}")
         if metrics["fallback_share"] > config.reward.max_fallback_share:
             stages.show.note(
                 f"step {step}: {metrics['fallback_share']:.1%} of the rewards fell back to the binary outcome: "

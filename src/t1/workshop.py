@@ -33,6 +33,7 @@ from t1.rollouts import (
     Bounds,
     CircuitBreaker,
     Collector,
+    Demotions,
     Ledger,
     Lockstep,
     Lookahead,
@@ -209,6 +210,7 @@ class Workshop:
         ledger: Ledger | None = None,
         stored: Callable[[int], Sequence[Rollout] | None] = lambda step: None,
         progress: Progress | None = None,
+        demotions: Demotions | None = None,
     ) -> Lockstep | Lookahead:
         """The source of training rollouts that the configuration names."""
         rollouts = self.config.rollouts
@@ -234,6 +236,7 @@ class Workshop:
             stored=stored,
             prices=self.prices,
             progress=progress,
+            demotions=demotions,
         )
 
     def _watchdog_s(self, tasks: Sequence[Task]) -> float:

@@ -5,6 +5,7 @@ from t1.rollouts.background import LoopThread
 from t1.rollouts.breaker import CircuitBreaker
 from t1.rollouts.collect import Bounds, Collector
 from t1.rollouts.cost import Prices
+from t1.rollouts.demotions import DemotionPolicy, Demotions
 from t1.rollouts.ledger import Ledger
 from t1.rollouts.sources import Lockstep, Lookahead, TaskStream, collect_all
 
@@ -13,6 +14,8 @@ __all__ = [
     "Bounds",
     "CircuitBreaker",
     "Collector",
+    "DemotionPolicy",
+    "Demotions",
     "Ledger",
     "Lockstep",
     "Lookahead",

@@ -135,6 +135,11 @@ class Pool:
         """Trials under way."""
         return sum(out.rollout is None for out in self._out.values())
 
+    @property
+    def next_position(self) -> int:
+        """The first place in the stream that was never launched."""
+        return self._position
+
     def metrics(self) -> dict[str, float]:
         """What the pool has to say about the last batch."""
         lagged = sum(lag * count for lag, count in self.lags.items())

@@ -19,6 +19,7 @@ from t1.rollouts.admission import Rule
 from t1.rollouts.background import LoopThread
 from t1.rollouts.collect import Collector
 from t1.rollouts.cost import FREE, Prices
+from t1.rollouts.demotions import Demotions
 from t1.rollouts.ledger import Ledger
 from t1.rollouts.pool import Launch, Pool, Progress
 from t1.types import Rollout, RolloutId, Task
@@ -37,6 +38,15 @@ class TaskStream:
         """The task at `position` ≥ 0."""
         epoch, index = divmod(position, len(self._tasks))
         return self._tasks[int(np.random.default_rng([self._seed, epoch]).permutation(len(self._tasks))[index])]
+
+    def fit(self, position: int, demotions: Demotions) -> Task:
+        """The task at `position`, or the next one of the stream that is not out. Raises RunError where none is left."""
+        for ahead in range(2 * len(self._tasks)):  # every task is once in a whole epoch
+            task = self.at(position + ahead)
+            if not demotions.is_out(task.id, position):
+                return task
+        reasons = "; ".join(f"{task}: {demotion.reason}" for task, demotion in list(demotions.out.items())[:3])
+        raise RunError(f"every task of the pool was taken out of training ({reasons}): mend them or train on others")
 
     def step(self, step: int, num_tasks: int) -> list[Task]:
         """The tasks of one step."""
@@ -120,8 +130,12 @@ class Scheduled:
         stored: Callable[[int], Sequence[Rollout] | None] = lambda step: None,
         prices: Prices = FREE,
         progress: Progress | None = None,
+        demotions: Demotions | None = None,
     ) -> None:
         """`num_tasks` × `group_size` rollouts a step; see `Pool` for the rest."""
+        self.demotions = Demotions() if demotions is None else demotions
+        self.left: tuple[str, ...] = ()
+        """Tasks that left the pool because of the last batch."""
         self._tasks, self._num_tasks, self._group_size, self._seed = tasks, num_tasks, group_size, seed
         self._runner = runner
 
@@ -146,18 +160,26 @@ class Scheduled:
     def launch_at(self, position: int) -> Launch:
         """The launch at `position`: a pure function of the seed, so that a resumed run asks for the same."""
         draw, member = divmod(position, self._group_size)
-        task = self._tasks.at(draw)
+        task = self._tasks.fit(draw, self.demotions)
         step, index = divmod(draw, self._num_tasks)
         seed = int(np.random.SeedSequence([self._seed, step, index, member]).generate_state(1)[0])
         return Launch(task, RolloutId(task.id, draw, member), seed)
 
     def next(self, step: int) -> Sequence[Rollout]:
         """The batch of `step`, failures included."""
-        return self._runner.run(self.pool.next(step))
+        return self._runner.run(self._next(step))
+
+    async def _next(self, step: int) -> Sequence[Rollout]:
+        """Admit and count in the pool's own loop, so that nothing is launched between the count and its effect."""
+        rollouts = await self.pool.next(step)
+        # What is launched already stays; the first group that is not begun is the first to get another task.
+        next_draw = -(-self.pool.next_position // self._group_size)
+        self.left = tuple(self.demotions.count(step, rollouts, next_draw=next_draw))
+        return rollouts
 
     def metrics(self) -> Mapping[str, float]:
-        """Lag and bias of what was admitted."""
-        return self.pool.metrics()
+        """Lag and bias of what was admitted, and how many tasks are out."""
+        return {**self.pool.metrics(), **self.demotions.metrics()}
 
     def close(self) -> None:
         """Stop what is still under way, and confirm it."""

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from t1.rollouts import (
     Admission,
     Bounds,
     Collector,
+    DemotionPolicy,
+    Demotions,
     Lockstep,
     Lookahead,
     LoopThread,
@@ -30,7 +33,7 @@ from t1.testing.samplers import ScriptedSampler
 from t1.testing.sandboxes import FakeSandbox, FakeSandboxProvider
 from t1.testing.tasks import example_task
 from t1.testing.verifiers import FakeVerifier, verdict_of
-from t1.types import RewardSource, RolloutId, Task, Verdict
+from t1.types import RewardSource, RolloutId, TamperEvidence, Task, Verdict
 
 TASKS = [example_task(name) for name in "abcdefg"]
 
@@ -226,3 +229,21 @@ def test_lockstep_launches_nothing_while_the_trainer_works(runner: LoopThread) -
 def test_lookahead_without_lag_is_refused(runner: LoopThread) -> None:
     with pytest.raises(ValueError, match="Lockstep"):
         source_of(collector_of(), runner, kind=Lookahead, rule=Rule(Admission.CARRY, 10, 0))
+
+
+@pytest.mark.parametrize("kind", [Lockstep, Lookahead])
+def test_a_demoted_task_gets_no_more_draws_and_a_resumed_run_agrees(runner: LoopThread, kind: type) -> None:
+    demotions = Demotions(DemotionPolicy(min_attempts=2, tampered_share=0.5))
+    source = source_of(collector_of(), runner, kind=kind, demotions=demotions)
+    first = source.next(0)
+    bad = first[0].id.task
+    verdict = replace(verdict_of(True), tamper=(TamperEvidence("forged-result", "/logs/verifier/reward.txt"),))
+    tampered = [replace(r, outcome=replace(r.outcome, verdict=verdict)) for r in first if r.id.task == bad]
+    since = -(-source.pool.next_position // 2)
+    demotions.count(1, tampered, next_draw=since)
+    later = [source.launch_at(position) for position in range(2 * since, 2 * since + 40)]
+    assert bad not in {launch.rollout.task for launch in later}
+    assert all(one.task is other.task for one, other in zip(later[::2], later[1::2], strict=True))
+    assert source.launch_at(0).rollout == first[0].id
+    assert source.metrics()["demoted_tampering"] == 1.0
+    source.close()
