@@ -102,7 +102,9 @@ async def audit_directory(
 
 async def _audit_folder(folder: Path, provider: SandboxProvider | None, judge: Judge | None) -> AuditReport:
     try:
-        return await audit_task(await asyncio.to_thread(read_task, folder), provider=provider, judge=judge)
+        # While sandboxes are waited for, a large task is read beside the loop; else there is nothing to wait for.
+        task = read_task(folder) if provider is None else await asyncio.to_thread(read_task, folder)
+        return await audit_task(task, provider=provider, judge=judge)
     except TaskError as error:
         return AuditReport(folder.name, str(folder), "", problem=str(error))
 

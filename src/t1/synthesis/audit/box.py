@@ -60,16 +60,11 @@ class Box:
         found = {path: await self.read(path) for path in paths}
         return {path: content for path, content in found.items() if content is not None}
 
-    async def put(self, path: str, content: bytes) -> None:
-        """Replace a file's bytes; its mode stays."""
-        encoded = base64.b64encode(content).decode("ascii")
-        command = f"base64 -d > {shlex.quote(path)} <<'T1_END'\n{encoded}\nT1_END"
-        await self._sandbox.run(command, timeout_s=LOOK_S)
-
     async def change(self, files: Mapping[str, bytes]) -> None:
-        """Replace several files."""
-        for path, content in files.items():
-            await self.put(path, content)
+        """Replace the bytes of files; their modes stay."""
+        encoded = ((path, base64.b64encode(content).decode("ascii")) for path, content in files.items())
+        lines = [f"base64 -d > {shlex.quote(path)} <<'T1_END'\n{text}\nT1_END" for path, text in encoded]
+        await self._sandbox.run("\n".join(lines), timeout_s=LOOK_S)
 
     async def verify(self) -> VerifierRun:
         """Run the task's verifier."""

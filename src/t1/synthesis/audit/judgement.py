@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from t1.synthesis.audit.leakage import _decoded
+from t1.synthesis.audit.leakage import decoded
 from t1.synthesis.audit.probes import Observations
 from t1.synthesis.audit.report import Kind, Reject
 from t1.synthesis.audit.sources import Source, Sources, is_code
@@ -73,7 +73,7 @@ def constant_answers(sources: Sources, seen: Observations) -> list[str]:
     """Paths of outputs whose text the solution has, whatever the inputs, and that the instruction did not dictate."""
     if not any(sources.names(path) for path in seen.inputs):
         return []
-    solution = "\n".join([sources.solution_text, *_decoded(sources.solution_text)])
+    solution = "\n".join([sources.solution_text, *decoded(sources.solution_text)])
     found = []
     for path in sorted(seen.constant):
         text = seen.outputs[path].decode("utf-8", "replace")
@@ -110,10 +110,10 @@ def _leaks(sources: Sources, seen: Observations) -> Iterator[Reject]:
 def _lying_about(sources: Sources, seen: Observations, path: str, answer: str) -> str:
     """The file of the image that holds an answer, where the instruction does not lead to it."""
     for other, content in seen.inputs.items():
-        if other == path or sources.names(other):
+        if other == path or sources.leads_to(other):
             continue
         text = content.decode("utf-8", "replace")
-        for candidate in (text, *_decoded(text)):
+        for candidate in (text, *decoded(text)):
             same = candidate.strip() == answer and (len(answer) >= MIN_ANSWER or _ANSWER_NAME.search(other.lower()))
             inside = len(answer) >= 24 and "\n" in answer and answer in candidate
             if same or inside:

@@ -55,7 +55,7 @@ def _inside(sources: Sources, line: str) -> bool:
 
 def _copies(source: Source, sources: Sources, tests: list[Source]) -> Iterator[tuple[tuple[str, str], str]]:
     """((what it is, a line of it), the file that it is a copy of)."""
-    texts = [source.text, *_decoded(source.text)]
+    texts = [source.text, *decoded(source.text)]
     for origin in sources.solution:
         wanted = _lines(origin.text)
         for text in texts:
@@ -70,7 +70,7 @@ def _copies(source: Source, sources: Sources, tests: list[Source]) -> Iterator[t
         is_text = not origin.path.endswith((".py", ".sh"))
         if not is_text and len(wanted) > 1 and (shared := _shared(wanted, source.text, share=0.5)):
             yield ("holds assertions of", shared), origin.path
-        if is_text and not sources.names(source.path) and _holds(source.text, origin.text):
+        if is_text and not sources.leads_to(source.path) and _holds(source.text, origin.text):
             yield ("holds the expected values of", ""), origin.path
 
 
@@ -105,7 +105,7 @@ def _holds(text: str, expected: str) -> bool:
     return len(wanted) >= 4 and (text.strip() == wanted or (len(wanted) >= 24 and wanted in text))
 
 
-def _decoded(text: str) -> Iterator[str]:
+def decoded(text: str) -> Iterator[str]:
     """What stands in a text as base64."""
     for match in list(_ENCODED.finditer(text))[:50]:
         try:

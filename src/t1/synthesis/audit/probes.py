@@ -114,10 +114,10 @@ async def _mutate(box: Box, seen: Observations, sources: Sources) -> list[Trial]
         if not content.strip():
             continue
         for mutant in mutants(path, content):
-            await box.put(path, mutant.content)
+            await box.change({path: mutant.content})
             survived = not (run := await box.verify()).missed and bool(run.passed) and not run.error
             trials.append(Trial(path, mutant.name, mutant.is_gross, survived))
-        await box.put(path, content)
+        await box.change({path: content})
     return trials
 
 

@@ -20,7 +20,10 @@ FILTERS = frozenset("jq awk gawk sed perl sqlite3 psql mysql python python3 node
 _LOOKS_LIKE_SHELL = re.compile(
     r"[|&;`]|\$\(|\[ | /[\w.]|^(?:test|grep|cmp|diff|ls|cat|git|stat|!|wc|cd|jq|make|python3?) "
 )
-_COMPARED = re.compile(r"\b(?:cmp|diff|grep|jq|sha256sum|md5sum|git|stat|cat|wc|python3?|pytest|node|make|curl)\b")
+_FUNCTION = re.compile(r"^\s*(?:function\s+)?(\w+)\s*\(\s*\)", re.MULTILINE)
+_COMPARED = re.compile(
+    r"\b(?:cmp|diff|grep|jq|sha256sum|md5sum|git|stat|cat|wc|python3?|pytest|node|make|curl|tar|unzip|file|cksum|openssl|sqlite3)\b"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +54,12 @@ def _parser() -> Parser:
     return Parser(Language(tree_sitter_bash.language()))
 
 
+@lru_cache(maxsize=64)
 def read_script(text: str) -> Script:
-    """Read a script. Broken syntax is read as far as it goes: the parser recovers."""
+    """Read a script, to be looked at only: several readers share it. The parser recovers from broken syntax."""
     script = Script()
     root = _parser().parse(text.encode("utf-8", "replace")).root_node
-    functions = {
-        _text(name)
-        for node in _walk(root)
-        if node.type == "function_definition"
-        for name in node.children
-        if name.type == "word"
-    }
+    functions = set(_FUNCTION.findall(text))
     _read(root, script, functions, 0, 0)
     return script
 
@@ -72,7 +70,7 @@ def _walk(node: Node) -> Iterator[Node]:
     while stack:
         current = stack.pop()
         yield current
-        stack.extend(reversed(current.children))
+        stack.extend(reversed(current.named_children))
 
 
 def _text(node: Node) -> str:
@@ -126,8 +124,11 @@ def _command(node: Node, script: Script, functions: set[str], line: int, depth: 
         text = _plain(argument)
         nested = name in functions or name in ("eval", "bash", "sh", "timeout", "su", "xargs")
         if nested and depth < MAX_DEPTH and _LOOKS_LIKE_SHELL.search(text):
+            before = len(script.tests)
             below = _parser().parse(text.encode("utf-8", "replace")).root_node
             _read(below, script, functions, line - 1, depth + 1)
+            if name in functions and len(script.tests) == before:
+                script.tests.append((text, line))
         elif name in FILTERS and not program_seen and not text.startswith("-") and name not in ("python3", "node"):
             program_seen = True
             role: Literal["word", "program"] = "word" if name in ("grep", "egrep", "rg") else "program"

@@ -102,6 +102,11 @@ class Sources:
         *folders, name = [part.lower() for part in path.split("/") if part]
         return name in self._words or any(part in self._words for part in folders if part not in USUAL_PLACES)
 
+    def leads_to(self, path: str) -> bool:
+        """Whether the instruction names a file, or a file that names it."""
+        name = path.rpartition("/")[2]
+        return self.names(path) or any(name in file.text and self.names(file.path) for file in self.environment)
+
 
 def read_sources(task: Task) -> Sources:
     """The texts of a task. Files that cannot be read are left out: `read_task` has read them all before."""
