@@ -1,8 +1,8 @@
 """What does replay cost: time of a training step, and bytes of routes that an engine sends?
 
 Time. Left side, `replay`: `PPOTrainer.step` with recorded routes replayed, forward and backward, flips counted. Right
-side, `live`: the same step with `replay_routing` off, where the model's own top-k selects. Both trainers begin with the
-same weights and get the same rollouts, whose routes are those that the policy took by itself when they were recorded.
+side, `live`: the same step without any routes, where the model's own top-k selects. Both trainers begin with the same
+weights and get the same rollouts, whose routes are those that the policy took by itself when they were recorded.
 Pairs alternate in one process, which side goes first alternates too; `step_overhead` is the median of the pairs'
 ratios, less 1. Seconds are the processor's, of one thread: on a machine that others use too, those of the clock on the
 wall tell of the others (their ratio is `wall_overhead`). Before timing begins, one more trainer checks that replay
@@ -47,16 +47,20 @@ def main() -> None:
     policy = load_model(_config())
     talks = asyncio.run(_talks(_copy(policy), options))
     trajectories = [assemble(RolloutId("made-up", 0, i), turns)[0] for i, turns in enumerate(talks)]
-    rollouts = [((t,), float(i % 5) / 4) for i, t in enumerate(trajectories)]
+    bare = [replace(t, routing=None) for t in trajectories]
+    rollouts = {
+        name: [((t,), float(i % 5) / 4) for i, t in enumerate(some)]
+        for name, some in (("replay", trajectories), ("live", bare))
+    }
     _check_that_it_replays(policy, trajectories)
     sides = {name: _trainer(policy, replays=name == "replay") for name in ("replay", "live")}
-    for trainer in sides.values():
-        trainer.step(rollouts)
+    for name, trainer in sides.items():
+        trainer.step(rollouts[name])
     pairs = []
     for index in range(options.pairs):
         seconds = {}
         for name in sorted(sides, reverse=bool(index % 2)):
-            seconds[name] = _step_s(sides[name], rollouts)
+            seconds[name] = _step_s(sides[name], rollouts[name])
         pairs.append((seconds["replay"], seconds["live"]))
         print(f"replay {seconds['replay'][0]:.3f} s   live {seconds['live'][0]:.3f} s")
     sent, whole = _routing_bytes(talks)
