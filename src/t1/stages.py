@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from t1.config import RunConfig
-from t1.errors import InfrastructureError, RunError
+from t1.errors import ConfigError, InfrastructureError, RunError
+from t1.harness.config import SamplingConfig
 from t1.evaluation.metrics import is_tampered, tamper_cases
 from t1.inference import load_model
 from t1.loop import train
@@ -105,6 +106,7 @@ class Stages:
         `deadline` (time.monotonic seconds) ends the stage early, at a step's end; the report says how far it came.
         """
         config = self.shop.config
+        check_distribution(config.harness.sampling)
         policy = load_model(start)
         trainer = PPOTrainer(
             policy,
@@ -258,6 +260,17 @@ class Recorder:
             self._trainer.save(path, tokenizer_from=self._tokenizer_from)
             prune_checkpoints(self._folder, keep=self._stages.shop.config.run.keep_checkpoints)
         return path
+
+
+def check_distribution(sampling: SamplingConfig) -> None:
+    """Refuse (ConfigError) to learn from tokens whose log-probability the trainer cannot compute (case L3)."""
+    if sampling.temperature == 0:
+        raise ConfigError("harness.sampling.temperature is 0: greedy tokens have no log-probability; set it above 0")
+    if sampling.top_p < 1 or sampling.top_k > 0:
+        raise ConfigError(
+            "harness.sampling: the trainer knows neither top_p nor top_k, so tokens that they cut from would be "
+            "learned from with wrong log-probabilities; train with top_p = 1 and top_k = 0, and evaluate as you like"
+        )
 
 
 def accepted(rollouts: Sequence[Rollout], trajectories: Sequence[Trajectory]) -> list[Trajectory]:
