@@ -2,7 +2,7 @@
 
     OUT/attempts.parquet   one row an attempt              OUT/rollouts.parquet   every turn, token by token
     OUT/results.json       conditions and summary          OUT/results.md         the same for people
-    OUT/trajectories/      ATIF, as Harbor's viewer reads it (`t1.evaluation.atif`)
+    OUT/harbor/            a job with ATIF trajectories, for Harbor's viewer (`t1.evaluation.atif`)
 
 Boundary: turns rollouts into rows and rows into documents. It runs nothing.
 """
@@ -163,14 +163,16 @@ def _clustered(attempts: Sequence[Attempt], number: Callable[[Attempt], float]) 
     return _estimate(ratio(list(totals.values()))) if totals else None
 
 
-def write_results(out: Path, attempts: Sequence[Attempt], conditions: Conditions) -> dict[str, Any]:
+def write_results(
+    out: Path, attempts: Sequence[Attempt], conditions: Conditions, *, against: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Write the rows and the summary into the directory `out`; returns what results.json holds."""
     out.mkdir(parents=True, exist_ok=True)
     beside = {"policy": conditions.policy, "harness": conditions.harness, "suite_digest": conditions.suite_digest}
     table = pa.Table.from_pylist([one.as_row() | beside for one in attempts], schema=_SCHEMA)
     table = table.replace_schema_metadata({b"conditions": json.dumps(asdict(conditions)).encode()})
     pq.write_table(table, out / "attempts.parquet", compression="zstd")
-    results = {"conditions": asdict(conditions), "summary": summarize(attempts)}
+    results = {"conditions": asdict(conditions), "summary": summarize(attempts), "against": against}
     (out / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return results
 
