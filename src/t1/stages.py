@@ -17,8 +17,8 @@ import numpy as np
 
 from t1.config import RunConfig
 from t1.errors import ConfigError, InfrastructureError, RunError
-from t1.harness.config import SamplingConfig
 from t1.evaluation.metrics import is_tampered, tamper_cases
+from t1.harness.config import SamplingConfig
 from t1.inference import load_model
 from t1.loop import train
 from t1.progress import ProgressDisplay

@@ -12,7 +12,7 @@ from t1.stages import check_distribution
 @pytest.mark.parametrize("wrong", [{"temperature": 0.0}, {"top_p": 0.9}, {"top_k": 20}])
 def test_a_distribution_that_the_trainer_does_not_know_is_not_learned_from(wrong: dict[str, float]) -> None:
     """Case L3."""
-    with pytest.raises(ConfigError, match="harness.sampling"):
+    with pytest.raises(ConfigError, match=r"harness\.sampling"):
         check_distribution(SamplingConfig(**wrong))  # type: ignore[arg-type]
 
 
