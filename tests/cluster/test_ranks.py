@@ -66,13 +66,3 @@ def test_a_rank_that_dies_ends_the_others_and_says_how_to_go_on(make: Any) -> No
             trainer.tell("fall", 1)
         with pytest.raises(InfrastructureError, match="have ended"):
             trainer.step([((), 1.0)])
-
-
-def test_a_rank_that_raises_ends_the_others_and_its_own_error_is_raised() -> None:
-    with trainer_on(LocalCluster) as trainer, pytest.raises(ValueError, match="rank 1 disagrees"):
-        trainer.tell("disagree", 1)
-
-
-def test_ranks_that_are_late_are_named() -> None:
-    with trainer_on(LocalCluster, step_s=1.0) as trainer, pytest.raises(InfrastructureError, match=r"ranks \[1\]"):
-        trainer.tell("linger", 1)

@@ -165,7 +165,8 @@ class PlacedEngines(Engines):
         super().__init__([cluster.post(name) for name in recipes], version=version, max_context=max_context)
         self.roster = Roster(cluster, recipes, needs, care=care, welcome=self._welcome)
         self._cluster, self._checkpoints = cluster, checkpoints
-        self._latest: Shared | Path | None = None
+        self._given: tuple[Shared | Path, int] | None = None
+        """The newest weights and their version; None = those that the engines begin with."""
         self._publishing = asyncio.Lock()
 
     async def open(self) -> None:
@@ -175,35 +176,34 @@ class PlacedEngines(Engines):
     async def publish(self, weights: Mapping[str, Any], version: int) -> None:
         """Put the weights down once and have every engine load them. One that fails is started anew, with them.
 
-        EngineUnavailable when all fail; what else an engine raises (weights of another model) is raised.
+        Where all fail it waits until one is back, or raises EngineUnavailable. What else an engine raises (weights of
+        another model) is raised.
         """
         async with self._publishing:
-            before, latest = self._latest, await self._put_down(weights, version)
-            results = await asyncio.gather(
-                *(self._give(member, latest, version) for member in self.roster.members), return_exceptions=True
-            )
+            before, self._given = self._given, (await self._put_down(weights, version), version)
+            results = await asyncio.gather(*map(self._give, self.roster.members), return_exceptions=True)
             errors = [error for error in results if isinstance(error, BaseException)]
             for error in errors:
                 if not isinstance(error, (ProcessLost, EngineError)):
+                    refused, self._given = self._given, before
+                    await _forget(refused)
                     raise error
-            self._latest, self._version = latest, version
-            if before is not None and not isinstance(before, Path):
-                await before.forget()
+            self._version = version
+            await _forget(before)
             failed = [
                 self.roster.lost(member, member.post, ProcessLost(f"{member.name}: {error}"))
                 for member, error in zip(self.roster.members, results, strict=True)
                 if error is not None and member.post is not None
             ]
             await asyncio.gather(*failed)
-            if len(errors) == len(self._posts):
+            if len(errors) == len(self._posts) and not await self.roster.any_in_use():
                 raise EngineUnavailable(f"no engine took version {version}; one said: {errors[0]}") from errors[0]
 
     async def aclose(self) -> None:
         """End the engines that were placed; those found by URL go on without us."""
         await self.roster.close()
         await super().aclose()
-        if self._latest is not None and not isinstance(self._latest, Path):
-            await self._latest.forget()
+        await _forget(self._given)
 
     async def _put_down(self, weights: Mapping[str, Any], version: int) -> Shared | Path:
         if self._checkpoints is not None:
@@ -211,21 +211,31 @@ class PlacedEngines(Engines):
         return await self._cluster.share(weights)
 
     async def _welcome(self, post: Post) -> None:
-        """A newly started engine gets the run's weights before it samples anything."""
-        if self._latest is None:
-            await post.call("admit")
-        else:
-            await _load(post, self._latest, self._version)
+        """A newly started engine gets the run's weights before it samples anything, and those published meanwhile."""
+        given: object = self
+        while given is not self._given:
+            given = self._given
+            await self._load(post)
 
-    async def _give(self, member: Member, latest: Shared | Path, version: int) -> None:
+    async def _give(self, member: Member) -> None:
         """One engine's part of a publish."""
         if member.post is None:
             raise ProcessLost(f"{member.name}: {member.reason}")
-        await _load(member.post, latest, version)
+        await self._load(member.post)
+
+    async def _load(self, post: Post) -> None:
+        """Have an engine sample with the newest weights."""
+        if self._given is None:
+            await post.call("admit")
+        else:
+            weights, version = self._given
+            await post.call("load" if isinstance(weights, Path) else "publish", weights, version)
 
 
-async def _load(post: Post, weights: Shared | Path, version: int) -> None:
-    await post.call("load" if isinstance(weights, Path) else "publish", weights, version)
+async def _forget(given: tuple[Shared | Path, int] | None) -> None:
+    """Free what was put down for the engines; directories are the CheckpointWriter's to remove."""
+    if given is not None and not isinstance(given[0], Path):
+        await given[0].forget()
 
 
 def _preference(session: str, name: str) -> bytes:

@@ -30,6 +30,10 @@ CLOSE_S = 30.0
 """For the ranks to leave their group in order."""
 
 
+GRACE_S = 2.0
+"""After the first rank failed, for the cause to be known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gathering:
     """Where and as what a rank joins its group."""
@@ -163,9 +167,12 @@ class RankedTrainer:
     async def _all_or_none(self, what: str, calls: Sequence[asyncio.Task[Any]]) -> list[Any]:
         """The results by rank. A rank that fails or is late ends every rank, and its reason is raised."""
         done, late = await asyncio.wait(calls, timeout=self._step_s, return_when=asyncio.FIRST_EXCEPTION)
-        broken = [(rank, call.exception()) for rank, call in enumerate(calls) if call in done and call.exception()]
-        if not broken and not late:
+        if not late and not any(call.exception() for call in calls):
             return [call.result() for call in calls]
+        if any(call.exception() for call in done) and late:  # a lost rank is known by its peers' complaints first
+            done |= (await asyncio.wait(late, timeout=GRACE_S))[0]
+        broken = [(rank, call.exception()) for rank, call in enumerate(calls) if call in done and call.exception()]
+        broken.sort(key=lambda one: not isinstance(one[1], ProcessLost))
         await self._end()  # before the others are cancelled: they wait in collectives and would not hear of it
         await asyncio.gather(*calls, return_exceptions=True)
         if not broken:

@@ -133,7 +133,7 @@ class RayPost:
 
     def _lost(self, error: Exception) -> ProcessLost:
         self._actor = None
-        return ProcessLost(f"{self.name}: its actor is gone: {type(error).__name__}: {error}")
+        return ProcessLost(f"{self.name}: its actor is gone: {_said(error)}")
 
 
 class RayShared:
@@ -147,7 +147,7 @@ class RayShared:
         try:
             return await _answer(self._boxed[0])
         except RayError as error:
-            raise ProcessLost(f"a shared value was lost with its node: {type(error).__name__}: {error}") from error
+            raise ProcessLost(f"a shared value was lost with its node: {_said(error)}") from error
 
     async def forget(self) -> None:
         """See `posts.Shared.forget`."""
@@ -243,7 +243,7 @@ class RayCluster:
                     f"{name}: no node had room for {needs}, or it took longer than {timeout_s:g} s"
                 ) from None
             if isinstance(error, RayError):
-                raise ProcessLost(f"{name}: died while it started: {error}") from error
+                raise ProcessLost(f"{name}: died while it started: {_said(error)}") from error
             raise
         if reply.error is not None:
             await post.end(0.0)
@@ -283,6 +283,11 @@ class RayCluster:
         await asyncio.gather(*(post.end(CANCEL_S) for post in posts))
         if self._owner and ray.is_initialized():
             await asyncio.to_thread(ray.shutdown)
+
+
+def _said(error: Exception) -> str:
+    """Ray's complaint in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 async def _answer(reference: Any) -> Any:

@@ -94,6 +94,15 @@ class Roster:
         """Members that can be called now."""
         return [member for member in self.members if member.post is not None]
 
+    async def any_in_use(self) -> bool:
+        """Wait until a member can be called, as long as a start may take; whether one can."""
+        try:
+            async with asyncio.timeout(self._care.start_s), self.changed:
+                await self.changed.wait_for(lambda: self.in_use or self.exhausted)
+        except TimeoutError:
+            pass
+        return bool(self.in_use)
+
     @property
     def exhausted(self) -> bool:
         """Whether no member is in use or will be."""

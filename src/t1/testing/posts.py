@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,12 @@ def full_score(verdict: Verdict) -> tuple[float, RewardSource]:
 
 
 async def scripted_worker(
-    *, engines: Engines | None = None, trial_s: float = 0.0, marks: Path | None = None, turns: int = 1
+    *,
+    engines: Engines | None = None,
+    trial_s: float = 0.0,
+    marks: Path | None = None,
+    turns: int = 1,
+    max_attempts: int = 2,
 ) -> RolloutWorker:
     """A rollout worker whose sandboxes are in memory. Each trial takes `trial_s` and leaves a mark when it starts."""
 
@@ -52,7 +58,7 @@ async def scripted_worker(
         verifier=Slow(),
         sampler=engines or ScriptedSampler(lambda prompt: [5, 1]),
         scorer=full_score,
-        bounds=Bounds(max_attempts=2, backoff_s=0.01),
+        bounds=Bounds(max_attempts=max_attempts, backoff_s=0.05, max_backoff_s=0.5),
     )
     return RolloutWorker(parts)
 
@@ -71,9 +77,15 @@ async def unfit_worker() -> RolloutWorker:
     return RolloutWorker(parts)
 
 
-async def scripted_engine(*, version: int = 0, delay_s: float = 0.0) -> EngineSeat:
-    """An engine that says 5 and stops; its version is what was published."""
-    return EngineSeat(ScriptedSampler(lambda prompt: [5, 1], version=version, delay_s=delay_s))
+async def scripted_engine(*, version: int = 0, delay_s: float = 0.0, load_s: float = 0.0) -> EngineSeat:
+    """An engine that says 5 and stops; its version is what was published, which takes `load_s`."""
+
+    class Loads(ScriptedSampler):
+        async def publish(self, weights: Mapping[str, Any], version: int) -> None:
+            await asyncio.sleep(load_s)
+            await super().publish(weights, version)
+
+    return EngineSeat(Loads(lambda prompt: [5, 1], version=version, delay_s=delay_s))
 
 
 EVERY = -1
