@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from t1.cli.tasks_audit import audit_tasks
+
 if TYPE_CHECKING:
+    from t1.protocols import SandboxProvider
     from t1.tasks import Suite
 
 tasks = typer.Typer(help="Make, check and read suites of task directories.", no_args_is_help=True)
+tasks.command("audit")(audit_tasks)
 
 
 @tasks.command()
@@ -92,6 +96,8 @@ def check(
 ) -> None:
     """Prove tasks in sandboxes: the solution passes everything, doing nothing does not, twice gives the same.
 
+    Each is also read for what no run shows: hidden requirements, leaks, shortcuts; **t1 tasks audit** probes deeper.
+
     Example: **t1 tasks check suites/basics -n 20**
     """
     import asyncio
@@ -101,21 +107,34 @@ def check(
 
 
 async def _check(path: Path, num: int | None) -> int:
-    """Check one after the other and print each; returns how many tasks are not well."""
+    """Check one after the other and print each, broken ones too; returns how many tasks are not well."""
     from t1.sandboxes import NamespaceProvider
-    from t1.tasks import check_task, read_suite, read_task
+    from t1.synthesis.audit import task_directories
 
-    single = (path / "task.toml").exists()
-    suite = None if single else read_suite(path)
-    some = [read_task(path)] if suite is None else [*suite.train, *suite.heldout]
+    folders = task_directories(path)[:num]
     provider = NamespaceProvider()
     broken = 0
     try:
-        for task in some[:num]:
-            report = await check_task(task, provider)
-            broken += not report.sound
-            typer.echo(f"{'✓' if report.sound else '✗'} {task.id}" + (f"  {report.advice}" if report.advice else ""))
+        for folder in folders:
+            faults, advice = await _faults(folder, provider)
+            broken += bool(faults)
+            typer.echo("\n    ".join([f"{'✗' if faults else '✓'} {folder.name}", *faults, *advice]))
     finally:
         await provider.close()
-    typer.echo(f"{len(some[:num]) - broken} of {len(some[:num])} tasks are sound")
+    typer.echo(f"{len(folders) - broken} of {len(folders)} tasks are sound")
     return broken
+
+
+async def _faults(folder: Path, provider: SandboxProvider) -> tuple[list[str], list[str]]:
+    """What is wrong with a task, by running it and by reading it, and what would make a sound one better."""
+    from t1.errors import TaskError
+    from t1.synthesis.audit import audit_texts
+    from t1.tasks import check_task, read_task
+
+    try:
+        task = read_task(folder)
+        rejects = [f"{reject.file}:{reject.line}: {reject.reason}" for reject in audit_texts(task).rejects]
+        report = await check_task(task, provider)
+    except TaskError as error:
+        return [str(error)], []
+    return [*report.faults, *rejects], list(report.wishes)

@@ -80,8 +80,13 @@ class TaskReport:
     @property
     def advice(self) -> str:
         """All faults in one line, and what would make a sound task better."""
+        return "; ".join([*self.faults, *self.wishes])
+
+    @property
+    def wishes(self) -> tuple[str, ...]:
+        """What would make a sound task better."""
         dense = f"only a reward is reported: with {LOGS}/ctrf.json every assertion would count"
-        return "; ".join([*self.faults, *([dense] if self.solved.binary else [])])
+        return (dense,) if self.solved.binary else ()
 
 
 def _names(names: frozenset[str]) -> str:

@@ -54,6 +54,11 @@ async def _observed(sources: Sources, provider: SandboxProvider) -> tuple[Observ
         return None, f"no probe ran: {error}"
 
 
+def audit_texts(task: Task) -> AuditReport:
+    """What reading alone shows, in milliseconds: for an author's check."""
+    return report_on(read_sources(task), None)
+
+
 def report_on(sources: Sources, seen: Observations | None) -> AuditReport:
     """What texts and observations say."""
     inventory = take_inventory(sources)

@@ -95,7 +95,7 @@ class AuditReport:
     @property
     def accepted(self) -> bool:
         """Whether the task may enter the pool."""
-        return not self.rejects and bool(self.criteria)
+        return not self.rejects and bool(self.criteria) and not self.problem
 
     @property
     def kinds(self) -> frozenset[Kind]:
