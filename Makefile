@@ -16,7 +16,7 @@ STAMP := $(VENV)/.stamp
 PYTHON_HARBOR ?= $(shell for p in python3.12 python3.13 python3.14 $$(ls -d $$(pyenv root 2>/dev/null)/versions/3.1[2-4]*/bin/python 2>/dev/null); do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
-.PHONY: docs help quickstart test test-harbor test-agents lint types venv sandbox base clean bench bench-sandbox bench-engine bench-tito bench-train test-vllm gap bench-replay bench-scheduler
+.PHONY: docs help quickstart test test-harbor test-agents lint types venv sandbox base clean bench bench-sandbox bench-engine bench-tito bench-train test-vllm gap bench-replay bench-scheduler bench-tasks audit-labelled
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ test-ray: $(STAMP) ## workers, engines and trainer ranks on a real Ray cluster o
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	$(BIN)/python -m pytest -m ray -ra tests/cluster
 
+audit-labelled: $(STAMP) sandbox ## the audit of tasks on planted faults and sound tasks; ends with a JSON line
+	$(BIN)/python -m tests.labelled.measure
+
 redteam: $(STAMP) sandbox ## exploits and odd but honest solutions against the verification; ends with a JSON line
 	$(BIN)/t1 redteam
 
@@ -98,9 +101,9 @@ types: $(STAMP) ## mypy, strict
 base: $(STAMP) ## pre-train the small base model that ships with the package
 	$(BIN)/python -m t1.base.pretrain
 
-bench: bench-sandbox bench-engine bench-tito bench-train bench-scheduler bench-replay ## every benchmark
+bench: bench-sandbox bench-engine bench-tito bench-train bench-scheduler bench-replay bench-tasks ## every benchmark
 
-bench-sandbox bench-engine bench-tito bench-train bench-scheduler bench-replay: bench-%: $(STAMP) sandbox
+bench-sandbox bench-engine bench-tito bench-train bench-scheduler bench-replay bench-tasks: bench-%: $(STAMP) sandbox
 	$(BIN)/python bench/bench_$*.py
 
 gap: $(STAMP) sandbox ## how far engine and trainer are apart, TITO and replay on and off; last line JSON
