@@ -14,8 +14,10 @@ from typing import Any
 from t1.config import RunConfig
 from t1.evaluation.metrics import StageResult, evaluate
 from t1.evaluation.report import build_report, pick_examples, write_report
+from t1.evaluation.spending import bias_meter, spending
 from t1.evaluation.verdict import judge, write_verdict
 from t1.progress import ProgressDisplay
+from t1.rollouts.cost import FREE, Prices
 from t1.rundir import RunDir
 from t1.sandboxes import make_provider
 from t1.stages import Stages, open_tracker
@@ -52,7 +54,8 @@ def quickstart(config: RunConfig, run: RunDir, show: ProgressDisplay) -> dict[st
         rollouts["sft"] = stages.evaluate("sft", heldout)
         stages.reinforce(sft, unseen, deadline=rl_deadline(config, started))
         rollouts["rl"] = stages.evaluate("rl", heldout)
-    return report(run, suite, rollouts, stages.audit, wall_s=time.monotonic() - started)
+    prices = Prices(**config.cost.model_dump())
+    return report(run, suite, rollouts, stages.audit, wall_s=time.monotonic() - started, prices=prices)
 
 
 def open_suite(config: RunConfig, run: RunDir, show: ProgressDisplay) -> Suite:
@@ -102,7 +105,13 @@ def rl_deadline(config: RunConfig, started: float) -> float | None:
 
 
 def report(
-    run: RunDir, suite: Suite, rollouts: Mapping[str, Sequence[Rollout]], audit: Mapping[str, int], *, wall_s: float
+    run: RunDir,
+    suite: Suite,
+    rollouts: Mapping[str, Sequence[Rollout]],
+    audit: Mapping[str, int],
+    *,
+    wall_s: float,
+    prices: Prices = FREE,
 ) -> dict[str, Any]:
     """Evaluate the stages, write report.json and report.html, return the former."""
     results: dict[str, StageResult] = {name: evaluate(some) for name, some in rollouts.items()}
@@ -119,6 +128,8 @@ def report(
         rl_steps=len(steps),
         normalizer=run.pins()["normalizer"],
         verdict=verdict.as_dict(),
+        spending=spending(rollouts, steps, ledger=run.path / "ledger.sqlite", prices=prices),
+        bias=bias_meter(steps),
     )
     instructions = {task.id: task.instruction for task in suite.heldout}
     write_report(

@@ -29,8 +29,16 @@ CURVES = {
     "explained_variance": "Value fit: explained variance",
     "mean_turns": "Turns per rollout",
     "tokens_per_s": "Sampled tokens per second",
+    "money": "Cost of a step",
+    "admitted_share": "Share of trials that were trained on",
+    "bias_duration": "Bias of admission: duration",
+    "bias_task": "Bias of admission: hardness of tasks",
 }
 """Metric of a training step → the title of its picture, in the order of display."""
+QUIET = {"money": 0.0, "admitted_share": 1.0, "bias_duration": 0.0, "bias_task": 0.0}
+"""Metrics that are pictured only where some step has another value than this."""
+NUM_DEAREST = 15
+"""Tasks that the page lists by cost; report.json has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,7 @@ def render_html(
         bars=charts.solve_rate_bars(report["stages"]) if report["stages"] else "",
         curves=training_curves(metrics),
         examples=examples,
+        dearest=(report.get("spending") or {}).get("tasks", [])[:NUM_DEAREST],
     )
 
 
@@ -119,7 +128,7 @@ def training_curves(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[str, str
     for stage, key, title, color in wanted:
         records = [r for r in metrics if r.get("stage", "rl") == stage]
         points = [(r.get("step", i), r[key]) for i, r in enumerate(records) if isinstance(r.get(key), (int, float))]
-        if len(points) > 1:
+        if len(points) > 1 and any(value != QUIET.get(key) for _, value in points):
             steps, values = zip(*points, strict=True)
             pictures.append((title, charts.curve(steps, values, f"{stage}-{key}".replace("_", "-"), color=color)))
     return pictures
