@@ -8,7 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, with_config
+from typing_extensions import TypedDict
 
 from t1.gateway.conversation import Finish, GatewayError, Message, Reply, Request, Role, Tool, ToolCall
 from t1.gateway.protocols.wire import (
@@ -63,6 +66,14 @@ class _Message(Body):
     name: str | None = None
 
 
+@with_config(ConfigDict(extra="forbid", strict=True))
+class _Plain(TypedDict):
+    """A message that is only text: nearly all of a long conversation, so it is read without an object of its own."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str
+
+
 class _Schema(Body):
     name: str
     description: str | None = None
@@ -80,7 +91,7 @@ class _StreamOptions(Body):
 
 class _ChatBody(Body):
     model: str
-    messages: list[_Message]
+    messages: list[Annotated[_Plain | _Message, Field(union_mode="left_to_right")]]
     tools: list[_Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     max_tokens: int | None = None
@@ -105,7 +116,7 @@ def read(raw: bytes) -> Call:
     tools, ignored = _tools(body)
     request = Request(
         model=body.model,
-        messages=in_order_of_calls([_message(message, f"messages.{i}") for i, message in enumerate(body.messages)]),
+        messages=in_order_of_calls([_message(message, i) for i, message in enumerate(body.messages)]),
         tools=tools,
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         temperature=body.temperature,
@@ -132,8 +143,11 @@ def _tools(body: _ChatBody) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
     return tuple(tools), (() if body.tool_choice in (None, "auto") else ("tool_choice",))
 
 
-def _message(message: _Message, param: str) -> Message:
+def _message(message: _Plain | _Message, index: int) -> Message:
     """One message of the conversation."""
+    if not isinstance(message, _Message):
+        return Message(ROLES[message["role"]], message["content"])
+    param = f"messages.{index}"
     if message.role not in ROLES:
         raise bad_field(f"{param}.role", f"expected one of {', '.join(ROLES)}, got {message.role}")
     role = ROLES[message.role]

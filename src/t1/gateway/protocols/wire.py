@@ -93,8 +93,13 @@ def _refusal(error: ValidationError) -> GatewayError:
     if worst["type"] == "json_invalid":
         return bad_field("", f"the body is not JSON: {worst['ctx']['error']}")
     # A union adds the names of its branches to the place: they are not names of fields.
-    place = [str(step) for step in worst["loc"] if isinstance(step, int) or (step.isidentifier() and step != "str")]
+    place = [str(step) for step in worst["loc"] if isinstance(step, int) or _names_a_field(step)]
     return bad_field(".".join(place), worst["msg"])
+
+
+def _names_a_field(step: str) -> bool:
+    """False for the names of a union's branches: str, list[…], and our own classes."""
+    return step.isidentifier() and step != "str" and not step.startswith("_")
 
 
 def unknown_fields(body: Body) -> tuple[str, ...]:
@@ -103,15 +108,26 @@ def unknown_fields(body: Body) -> tuple[str, ...]:
 
 
 def _unknown(body: Body, path: str) -> Iterator[str]:
-    for name in body.model_extra or ():
+    for name in body.__pydantic_extra__ or ():
         yield path + name
+    values = body.__dict__
     for name in _nested(type(body)):
-        value = getattr(body, name)
-        if isinstance(value, list):
-            for item in value:
-                yield from _unknown(item, f"{path}{name}.")
-        elif isinstance(value, Body):
+        value = values[name]
+        if isinstance(value, Body):
             yield from _unknown(value, f"{path}{name}.")
+        elif isinstance(value, list):
+            for item in value:
+                if isinstance(item, Body) and (item.__pydantic_extra__ or not _is_flat(item)):
+                    yield from _unknown(item, f"{path}{name}.")
+
+
+def _is_flat(body: Body) -> bool:
+    """True where a body holds no other: most messages hold text."""
+    kinds = set(map(type, body.__dict__.values()))
+    return kinds <= _FLAT
+
+
+_FLAT = {str, type(None), int, float, bool, dict}
 
 
 @cache
@@ -142,6 +158,8 @@ def in_order_of_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
 
     Clients send them as the tools end. Templates name no calls, so that the order alone tells a policy which is which.
     """
+    if not any(message.role is Role.TOOL for message in messages):
+        return tuple(messages)
     ordered: list[Message] = []
     for role, group in groupby(messages, key=lambda message: message.role):
         answers = list(group)
