@@ -19,7 +19,7 @@ LAYERS = (
     {"training"},
     {"base"},
     {"config", "rundir"},
-    {"evaluation", "synthesis"},
+    {"evaluation", "synthesis", "viewer"},
     {"loop"},
     {"agents"},
     {"cluster"},

@@ -118,7 +118,7 @@ def audit_run(
     What is not given is read from the policy in the run's checkpoints, where there is one.
     """
     files = _step_files(run_dir)
-    known = _policy_facts(run_dir)
+    known = policy_facts(run_dir)
     facts = PolicyFacts(
         vocab_size=known.vocab_size if vocab_size is None else vocab_size,
         num_experts=known.num_experts if num_experts is None else num_experts,
@@ -162,7 +162,7 @@ def _step_files(run_dir: Path) -> list[Path]:
     return files
 
 
-def _policy_facts(run_dir: Path) -> PolicyFacts:
+def policy_facts(run_dir: Path) -> PolicyFacts:
     """Ranges and tokenizer of the run's policy, as far as the run says."""
     for path in _configs(run_dir):
         try:
