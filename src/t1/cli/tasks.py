@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from t1.cli.tasks_audit import audit_tasks
+from t1.cli.tasks_synth import synth
 
 if TYPE_CHECKING:
     from t1.protocols import SandboxProvider
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 tasks = typer.Typer(help="Make, check and read suites of task directories.", no_args_is_help=True)
 tasks.command("audit")(audit_tasks)
+tasks.command("synth")(synth)
 
 
 @tasks.command()
