@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (rows of tables stay in one piece)
 """What a run made, counted: a Parquet index with a row for every lineage, and a datasheet in Markdown and JSON.
 
 Boundary: it reads lineages and writes three files, each in one piece; nothing is decided here.

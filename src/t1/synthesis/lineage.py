@@ -1,7 +1,7 @@
 """The life of one seed: proposed, rewritten as planned, selected, repaired where a stage rejects it, while rounds last.
 
 Every step goes through the journal: a step that was done is read, not done again, so that a resumed run retraces its
-way in no time and pays for nothing twice. Boundary: what may be decided alone; novelty and use are decided by the batch.
+way in no time and pays for nothing twice. Boundary: what may be decided alone; novelty is decided by the batch.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def gathered(s: Scene, v: Tree) -> Move:
         raise Unfit
     top = s.name()
     said, shell = s.given("suffix", kind)
-    checks = [check for name, body in chosen[:3] for check in s.holds(f"{top}/{name.rpartition('/')[2]}", body)[-1:]]
+    checks = [check for name, body in chosen for check in s.holds(f"{top}/{name.rpartition('/')[2]}", body)[-1:]]
     gone = " && ".join(f"[ ! -e /app/{v.path}/{name} ]" for name, _ in chosen)
     checks.append(Check(f"{v.path} has lost what was moved", f"[ -d /app/{top} ] && {gone}"))
     sentence = s.say(
@@ -108,7 +108,7 @@ def given_suffix(s: Scene, v: Tree) -> Move:
     files = tuple(sorted((turned[name], body) for name, body in v.files))
     some = [f"{v.path}/{turned[name]}" for name in sorted(chosen)]
     held = dict(files)
-    checks = [c for path in some[:3] for c in s.holds(path, held[path.removeprefix(f"{v.path}/")])[-1:]]
+    checks = [c for path in some for c in s.holds(path, held[path.removeprefix(f"{v.path}/")])[-1:]]
     old = " && ".join(f"[ ! -e /app/{v.path}/{name} ]" for name in sorted(chosen))
     checks.append(Check(f"no .{kind} is left in {v.path}", f"[ -f /app/{some[-1]} ] && {old}"))
     sentence = s.say(
@@ -143,7 +143,7 @@ def made_directories(s: Scene, v: Lines) -> Move:
             f"{top}/{n}/README holds its name",
             f'[ -f /app/{top}/{n}/README ] && [ "$(cat /app/{top}/{n}/README)" = {n} ]',
         )
-        for n in names[:4]
+        for n in names
     )
     sentence = s.say(
         f"For the first word of every line of {v.path}, make a directory of that name in {top}, with a file README that holds the word.",
@@ -198,7 +198,7 @@ def unpacked(s: Scene, v: Tree) -> Move:
     path, top = s.name(".tar.gz"), s.name()
     _archive(s, v, path)
     tree = Tree(f"{top}/{v.path}", v.files)
-    checks = [check for name, body in v.files[:4] for check in s.holds(f"{tree.path}/{name}", body)[-1:]]
+    checks = [check for name, body in v.files for check in s.holds(f"{tree.path}/{name}", body)[-1:]]
     sentence = s.say(
         f"Unpack {path} into the new directory {top}, so that its members lie at {tree.path}/.",
         f"{path} holds {v.path}/. Extract it below {top} (make it), which gives {tree.path}/.",
@@ -246,7 +246,7 @@ def locked(s: Scene, v: Tree) -> Move:
         raise Unfit
     said, shell = s.given("mode", mode)
     file = [f"/app/{v.path}/{name}" for name in chosen]
-    checks = [Check(f"{f[5:]} has the mode", f'[ "$(stat -c %a {f})" = {mode} ]') for f in file[:4]]
+    checks = [Check(f"{f[5:]} has the mode", f'[ "$(stat -c %a {f})" = {mode} ]') for f in file]
     sentence = s.say(
         f"Set the mode {said} (octal) on every .{kind} file below {v.path}, on nothing else.",
         f"All files below {v.path} that end with .{kind} must have the octal mode {said}; leave the others alone.",

@@ -227,12 +227,10 @@ class Scene:
         number = f"expected/{len(self.expected):02d}"
         self.expected[number] = text
         self.needs.add("python3")
-        many = "x.endswith('.jsonl')"
-        load = f"lambda p, x: [json.loads(l) for l in open(p) if l.strip()] if {many} else json.load(open(p))"
-        code = f"import json,sys; f={load}; a,b=(f(p, sys.argv[1]) for p in sys.argv[1:])"
+        self.expected["same.py"] = _SAME
         file = shlex.quote(f"/app/{path}")
-        run = f"[ -f {file} ] && python3 -c {shlex.quote(code + '; sys.exit(len(a) != len(b))')} {file} /tests/{number}"
-        same = f"[ -f {file} ] && python3 -c {shlex.quote(code + '; sys.exit(a != b)')} {file} /tests/{number}"
+        run = f"[ -f {file} ] && python3 /tests/same.py {file} /tests/{number} length"
+        same = f"[ -f {file} ] && python3 /tests/same.py {file} /tests/{number} content"
         return Check(f"{path} has as many rows as it should", run), Check(f"{path} holds what it should", same)
 
     def wrote(
@@ -247,6 +245,19 @@ class Scene:
         """The move of a step that makes a table."""
         check = self.holds_json if table.format.startswith("json") else self.holds
         return Move(sentence, lines, check(table.path, table.text()), table, table.path)
+
+
+_SAME = '''"""same.py FILE EXPECTED length|content: whether two JSON files, or files of JSON lines, say the same."""
+import json, sys
+
+def read(path, lines):
+    with open(path) as file:
+        return [json.loads(line) for line in file if line.strip()] if lines else json.load(file)
+
+found, wanted = (read(path, sys.argv[1].endswith(".jsonl")) for path in sys.argv[1:3])
+same = len(found) == len(wanted) if sys.argv[3] == "length" else found == wanted
+sys.exit(not same)
+'''
 
 
 def is_empty(value: Value) -> bool:

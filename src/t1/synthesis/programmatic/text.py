@@ -217,7 +217,7 @@ def split_up(s: Scene, v: Lines) -> Move:
 
     top = s.name()
     files = tuple(sorted((f"{word}.txt", "".join(f"{line}\n" for line in lines)) for word, lines in groups.items()))
-    checks = tuple(check for name, content in files[:4] for check in s.holds(f"{top}/{name}", content)[-1:])
+    checks = tuple(check for name, content in files for check in s.holds(f"{top}/{name}", content)[-1:])
     wording = s.say(
         f"Split {v.path} by the first word of its lines: {top}/WORD.txt gets the lines that begin with WORD, in their order.",
         f"Make the directory {top} with one file WORD.txt for every first word in {v.path}, holding that word's lines in order.",
