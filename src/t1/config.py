@@ -103,6 +103,28 @@ class AgentSection(Section):
     """Of the chat template: how tool calls and reasoning are written. `auto` recognises it."""
 
 
+class ClusterSection(Section):
+    """Where the run's processes live. The loop does not know; see docs/cluster.md."""
+
+    kind: Literal["local", "ray"] = "local"
+    """`local`: processes of this machine. `ray`: spread over a Ray cluster, by their needs (`pip install t1[ray]`)."""
+    address: str = ""
+    """Of a Ray cluster that runs. Empty = what RAY_ADDRESS names, else one of this machine alone."""
+    workers: int = Field(0, ge=0)
+    """Processes that collect rollouts. 0 = the run's own process (`local`), or as many as there is room for (`ray`)."""
+    worker_cpus: float = Field(1.0, gt=0)
+    worker_memory_mb: int = Field(0, ge=0)
+    """What Ray sets aside for a worker and its sandboxes. 0 = it is placed by cores alone."""
+    trials_per_worker: int = Field(16, ge=1)
+    """Attempts that one worker has under way at most."""
+    engines: int = Field(1, ge=1)
+    """Embedded engines, each a process; of engines that were found by URL there are as many as `engine.urls`."""
+    engine_cpus: float = Field(1.0, gt=0)
+    engine_gpus: float = Field(0.0, ge=0)
+    silent_s: float = Field(60.0, gt=0)
+    """A process without a pulse for so long is taken to hang: it is killed and started anew."""
+
+
 class SandboxesSection(Section):
     """Where the policy's commands run."""
 
@@ -192,6 +214,8 @@ class TrackerSection(Section):
     """Where metrics go, beside metrics.jsonl."""
 
     tensorboard: bool = False
+    also: tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...] = ()
+    """Trackers beside metrics.jsonl; each needs the extra of its name. Their trouble never stops a run."""
 
 
 class RunConfig(Section):
@@ -204,6 +228,7 @@ class RunConfig(Section):
     harness: TerminalConfig = TerminalConfig()
     agent: AgentSection = AgentSection()
     sandboxes: SandboxesSection = SandboxesSection()
+    cluster: ClusterSection = ClusterSection()
     rollouts: RolloutsSection = RolloutsSection()
     cost: CostSection = CostSection()
     reward: RewardSection = RewardSection()
