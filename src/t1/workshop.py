@@ -17,6 +17,8 @@ import numpy as np
 
 from t1.agents import harness_of, sandbox_needs
 from t1.base import base_path
+from t1.cluster.checks import capture_check, check_episode
+from t1.cluster.opening import Policy, Spread, is_spread, spread
 from t1.config import RunConfig
 from t1.errors import ConfigError
 from t1.harness import ChatMLRenderer, DemonstrationHarness, TerminalHarness
@@ -44,12 +46,10 @@ from t1.rollouts import (
     collect_all,
 )
 from t1.rollouts.collect import Scorer, TurnsCheck
-from t1.rollouts.pool import Progress
-from t1.routing import check_capture
+from t1.rollouts.pool import Collects, Progress
 from t1.routing.replay_families import num_experts, routers
 from t1.sandboxes import make_provider
-from t1.tito import assemble
-from t1.types import IntArray, Rollout, RolloutId, RoutingArray, SamplingParams, Task, Turn
+from t1.types import Rollout, RolloutId, SamplingParams, Task
 from t1.verification import PristineVerifier, score
 
 
@@ -68,16 +68,22 @@ class Workshop:
         text = model.config.get_text_config()
         self.num_experts = num_experts(model) or None
         self._check_turns: TurnsCheck | None = None
+        found: tuple[int, int, int] | None = None
         if num_layers := len(routers(model)):
             assert self.num_experts is not None
-            check = capture_check(num_layers, self.num_experts, text.num_experts_per_tok)
+            found = (num_layers, self.num_experts, text.num_experts_per_tok)
+            check = capture_check(*found)
             self._check_turns = partial(check_episode, check, self.renderer.boundary_ids)
         self.vocab_size = int(text.vocab_size)
         self.provider = make_provider(**config.sandboxes.model_dump(), **sandbox_needs(config))
         self.verifier = PristineVerifier(self.provider, partial=config.reward.partial_reports)
         self._weights = tempfile.TemporaryDirectory(prefix="t1-weights-")
         self.engine: Sampler
-        if config.engine.kind == "embedded":
+        self._spread: Spread | None = None
+        if is_spread(config):
+            policy = Policy(model_path, normalizer, version, found)
+            self.engine = self._start(policy, TransformersReference(model))
+        elif config.engine.kind == "embedded":
             self.engine = TorchEngine(
                 model,
                 max_context=config.model.max_context,
@@ -104,10 +110,24 @@ class Workshop:
 
     async def _close(self) -> None:
         try:
-            await self.engine.aclose()
+            await (self.engine if self._spread is None else self._spread).aclose()
         finally:
             await self.provider.close()
             self._weights.cleanup()
+
+    def _start(self, policy: Policy, reference: Reference) -> Sampler:
+        """The processes of a spread run; servers among its engines are proved to sample from this very model."""
+        try:
+            self._spread = self.runner.run(spread(self.config, policy, weights_dir=Path(self._weights.name)))
+            if self.config.engine.kind != "embedded":
+                self.runner.run(self._prove(self._spread.engines, reference, policy.version))
+        except BaseException:
+            if self._spread is not None:
+                self.runner.run(self._spread.aclose())
+            self.runner.close()
+            self._weights.cleanup()
+            raise
+        return self._spread.engines
 
     def _connect(self, reference: Reference, path: Path, version: int) -> Sampler:
         """Clients of the configured servers, proved to sample from this very model."""
@@ -149,8 +169,10 @@ class Workshop:
             )
             report.raise_if_failed()
 
-    def collector(self, harness: Harness | None = None) -> Collector:
-        """A collector with the run's reward; another harness than the policy's has no routes to check."""
+    def collector(self, harness: Harness | None = None) -> Collects:
+        """A collector with the run's reward; another harness than the policy's works here, without routes to check."""
+        if self._spread is not None and harness is None:
+            return self._spread.crew
         return Collector(
             harness=harness or self.harness,
             provider=self.provider,
@@ -185,7 +207,7 @@ class Workshop:
         return self._collect(self.collector(harness), tasks, 1, 0, progress)
 
     def _collect(
-        self, collector: Collector, tasks: Sequence[Task], members: int, seed: int, progress: Progress | None
+        self, collector: Collects, tasks: Sequence[Task], members: int, seed: int, progress: Progress | None
     ) -> list[Rollout]:
         launches = [
             (task, RolloutId(task.id, 0, member), draw_seed(seed, index, member))
@@ -247,33 +269,6 @@ class Workshop:
 def draw_seed(*entropy: int) -> int:
     """A 32-bit seed from a path of numbers."""
     return int(np.random.SeedSequence(entropy).generate_state(1)[0])
-
-
-def capture_check(num_layers: int, num_experts: int, top_k: int) -> Callable[[RoutingArray | None, IntArray], None]:
-    """Refuses (RoutingError) rows [N, L, K] that are not a whole capture of tokens [N] (design law 4)."""
-
-    def check(rows: RoutingArray | None, tokens: IntArray) -> None:
-        check_capture(
-            rows,
-            num_rows=len(tokens),
-            num_experts=num_experts,
-            top_k=top_k,
-            num_layers=num_layers,
-            tokens=tokens,
-        )
-
-    return check
-
-
-def check_episode(
-    check: Callable[[RoutingArray | None, IntArray], None],
-    boundary_ids: frozenset[int],
-    rollout: RolloutId,
-    turns: tuple[Turn, ...],
-) -> None:
-    """Refuse an episode whose captures do not cover what would be trained, before it is verified."""
-    for trajectory in assemble(rollout, turns, boundary_ids=boundary_ids):
-        check(trajectory.routing, trajectory.tokens[:-1])
 
 
 def model_path(config: RunConfig) -> Path:

@@ -95,6 +95,10 @@ class Engines:
         make = partial(Engines, version=self._version, max_context=self._max_context, aside_s=self._aside_s)
         return make, (self._posts,)
 
+    def copy(self) -> Engines:
+        """One that only samples, for another process."""
+        return Engines(self._posts, version=self._version, max_context=self._max_context, aside_s=self._aside_s)
+
     @property
     def version(self) -> int:
         """The newest weights version that this copy knows of."""

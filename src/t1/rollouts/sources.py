@@ -17,11 +17,10 @@ import numpy as np
 from t1.errors import InfrastructureError, RunError
 from t1.rollouts.admission import Rule
 from t1.rollouts.background import LoopThread
-from t1.rollouts.collect import Collector
 from t1.rollouts.cost import FREE, Prices
 from t1.rollouts.demotions import Demotions
 from t1.rollouts.ledger import Ledger
-from t1.rollouts.pool import Launch, Pool, Progress
+from t1.rollouts.pool import Collects, Launch, Pool, Progress
 from t1.types import Rollout, RolloutId, Task
 
 
@@ -54,7 +53,7 @@ class TaskStream:
 
 
 async def collect_all(
-    collector: Collector,
+    collector: Collects,
     launches: Sequence[tuple[Task, RolloutId, int | None]],
     *,
     max_concurrent: int,
@@ -113,7 +112,7 @@ class Scheduled:
 
     def __init__(
         self,
-        collector: Collector,
+        collector: Collects,
         tasks: TaskStream,
         *,
         runner: LoopThread,
@@ -189,7 +188,7 @@ class Scheduled:
 class Lockstep(Scheduled):
     """Launches a step's trials when the step begins. On-policy while nothing is carried."""
 
-    def __init__(self, collector: Collector, tasks: TaskStream, *, rule: Rule, **options: Any) -> None:
+    def __init__(self, collector: Collects, tasks: TaskStream, *, rule: Rule, **options: Any) -> None:
         """Options: those of `Scheduled`."""
         super().__init__(collector, tasks, rule=rule, ahead=0, **options)
 
@@ -197,7 +196,7 @@ class Lockstep(Scheduled):
 class Lookahead(Scheduled):
     """Launches on while the trainer works: at most `rule.max_lag` steps ahead of the weights that will learn."""
 
-    def __init__(self, collector: Collector, tasks: TaskStream, *, rule: Rule, **options: Any) -> None:
+    def __init__(self, collector: Collects, tasks: TaskStream, *, rule: Rule, **options: Any) -> None:
         """Options: those of `Scheduled`. Raises ValueError where no lag is allowed: that is Lockstep."""
         if rule.max_lag < 1:
             raise ValueError(
