@@ -81,6 +81,10 @@ endif
 	.venv-vllm/bin/python -m pip uninstall --quiet --disable-pip-version-check --yes torchvision torchaudio torchcodec triton
 	@touch $@
 
+test-chaos: $(STAMP) sandbox ## faults under a run, one after another: ends with a table and {faults, lost, doubled, hung}
+	T1_KILLS=20 $(BIN)/python -m pytest tests/e2e/test_resume.py
+	$(BIN)/python -m pytest -m chaos -ra tests/chaos
+
 test-ray: $(STAMP) ## workers, engines and trainer ranks on a real Ray cluster of several nodes, with nodes killed under it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	$(BIN)/python -m pytest -m ray -ra tests/cluster
