@@ -43,7 +43,7 @@ class FileReply(_Reply):
 class AssertionReply(_Reply):
     """One assertion of the verifier."""
 
-    name: str = Field(min_length=1, max_length=120, pattern=r"\A[\w .,:()/+-]+\Z")
+    name: str = Field(min_length=1, max_length=120, pattern=r"^[\w .,:()/+-]+$")
     command: str = Field(min_length=1, max_length=4000)
 
 
@@ -51,7 +51,7 @@ class TaskReply(_Reply):
     """A whole task."""
 
     instruction: str = Field(min_length=1, max_length=8000)
-    difficulty: str = Field(pattern=r"\A(easy|medium|hard)\Z")
+    difficulty: str = Field(pattern=r"^(easy|medium|hard)$")
     files: list[FileReply] = Field(max_length=60)
     tests: list[AssertionReply] = Field(min_length=1, max_length=40)
     solution: str = Field(min_length=1, max_length=40_000)
