@@ -28,7 +28,7 @@ from t1.rollouts.cost import FREE, total, usage_of
 from t1.rollouts.sources import Scheduled
 from t1.rollouts.store import read_step, write_step
 from t1.rundir import RunDir
-from t1.tracking import JsonLinesTracker, TensorBoardTracker, Trackers
+from t1.tracking import JsonLinesTracker, Trackers, make_tracker
 from t1.training.checkpoints import checkpoint_path, latest_checkpoint, prune_checkpoints
 from t1.training.critic import Critic
 from t1.training.experience import Experience, prepare
@@ -192,8 +192,8 @@ def open_tracker(config: RunConfig, run: RunDir, *, before_step: int | None = No
         return before_step is None or record.get("stage") != "rl" or int(record["step"]) < before_step
 
     trackers: list[Tracker] = [JsonLinesTracker(run.metrics, keep=keep)]
-    if config.tracker.tensorboard:
-        trackers.append(TensorBoardTracker(run.logs / "tensorboard"))
+    kinds = dict.fromkeys([*(["tensorboard"] if config.tracker.tensorboard else []), *config.tracker.also])
+    trackers += [make_tracker(kind, run.logs, run.path.resolve().name) for kind in kinds]
     tracker = Trackers(trackers)
     try:
         yield tracker

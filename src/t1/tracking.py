@@ -1,4 +1,4 @@
-"""Where the metrics of a run go: JSON lines always, TensorBoard on request.
+"""Where the metrics of a run go: JSON lines always; TensorBoard, W&B, Trackio or MLflow beside them on request.
 
 Boundary: a tracker takes numbers. It never learns where they come from, and a tracker's trouble never changes a run's
 numbers.
@@ -9,6 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,6 +79,13 @@ class JsonLinesTracker:
         self._file.close()
 
 
+def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a record as `stage/name`; its step, texts, tables and what is not finite stay out."""
+    prefix = f"{metrics['stage']}/" if "stage" in metrics else ""
+    plain = {prefix + key: _plain(value) for key, value in metrics.items() if key != "step"}
+    return {key: float(value) for key, value in plain.items() if isinstance(value, (int, float))}
+
+
 class TensorBoardTracker:
     """Scalars for TensorBoard; needs the `tensorboard` extra."""
 
@@ -83,20 +93,148 @@ class TensorBoardTracker:
         try:
             from tensorboardX import SummaryWriter
         except ImportError:
-            raise UserError("tracker.tensorboard needs a package: pip install 't1[tensorboard]'") from None
-        self._writer = SummaryWriter(logdir=str(path))
+            raise _missing("tensorboard") from None
+        self._writer = SummaryWriter(logdir=str(path / "tensorboard"))
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Write every number as `stage/name` at the record's step."""
-        prefix = f"{metrics['stage']}/" if "stage" in metrics else ""
-        for key, value in metrics.items():
-            number = _plain(value)
-            if key != "step" and isinstance(number, (int, float)):
-                self._writer.add_scalar(prefix + key, number, int(metrics.get("step", 0)))
+        for key, number in scalars(metrics).items():
+            self._writer.add_scalar(key, number, int(metrics.get("step", 0)))
 
     def close(self) -> None:
         """Flush and close."""
         self._writer.close()
+
+
+class WandbTracker:
+    """Weights & Biases; WANDB_MODE=offline keeps everything here."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        try:
+            import wandb
+        except ImportError:
+            raise _missing("wandb") from None
+        path.mkdir(parents=True, exist_ok=True)
+        settings = wandb.Settings(silent=True, console="off")
+        self._run: Any = wandb.init(project="t1", name=name, dir=str(path), settings=settings)
+        self._stages: set[str] = set()
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Log every number; each stage counts its own steps."""
+        stage = str(metrics.get("stage", "run"))
+        if stage not in self._stages:
+            self._stages.add(stage)
+            self._run.define_metric(f"{stage}/*", step_metric=f"{stage}/step")
+        self._run.log({**scalars(metrics), f"{stage}/step": int(metrics.get("step", 0))})
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._run.finish()
+
+
+class TrackioTracker:
+    """Trackio: a dashboard on this machine."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        try:
+            import trackio
+        except ImportError:
+            raise _missing("trackio") from None
+        self._trackio: Any = trackio
+        self._open = True
+        trackio.init(project="t1", name=name)
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Log every number, with the step of its stage beside it."""
+        stage = str(metrics.get("stage", "run"))
+        self._trackio.log({**scalars(metrics), f"{stage}/step": int(metrics.get("step", 0))})
+
+    def close(self) -> None:
+        """Finish the run. Safe to call twice."""
+        if self._open:
+            self._open = False
+            self._trackio.finish()
+
+
+class MlflowTracker:
+    """MLflow, at MLFLOW_TRACKING_URI, or in files beside the run's logs."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        try:
+            from mlflow import MlflowClient
+            from mlflow.entities import Metric
+        except ImportError:
+            raise _missing("mlflow") from None
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or (path / "mlflow").resolve().as_uri()
+        self._client: Any = MlflowClient(tracking_uri=uri)
+        self._metric: Any = Metric
+        known = self._client.get_experiment_by_name("t1")
+        experiment = known.experiment_id if known is not None else self._client.create_experiment("t1")
+        self._run: str = self._client.create_run(experiment, run_name=name).info.run_id
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Log every number at the record's step."""
+        now, step = int(time.time() * 1000), int(metrics.get("step", 0))
+        self._client.log_batch(
+            self._run, metrics=[self._metric(key, value, now, step) for key, value in scalars(metrics).items()]
+        )
+
+    def close(self) -> None:
+        """Mark the run as finished."""
+        self._client.set_terminated(self._run)
+
+
+def _missing(kind: str) -> UserError:
+    return UserError(f"tracker {kind} needs a package: pip install 't1[{kind}]'")
+
+
+KINDS = ("tensorboard", "wandb", "trackio", "mlflow")
+
+
+def make_tracker(kind: str, path: Path, name: str) -> Tracker:
+    """A tracker of the kind; `path` is the run's directory for logs, `name` what the run is called there.
+
+    Raises UserError where its package is missing. What goes wrong later is its own trouble, never the run's.
+    """
+    match kind:
+        case "tensorboard":
+            return Shielded(TensorBoardTracker(path), kind)
+        case "wandb":
+            return Shielded(WandbTracker(path, name), kind)
+        case "trackio":
+            return Shielded(TrackioTracker(path, name), kind)
+        case "mlflow":
+            return Shielded(MlflowTracker(path, name), kind)
+    raise UserError(f"tracker {kind!r} is none of {', '.join(KINDS)}")
+
+
+class Shielded:
+    """A tracker whose errors end its own tracking and nothing else: metrics.jsonl has everything in any case."""
+
+    def __init__(self, tracker: Tracker, kind: str) -> None:
+        self._tracker: Tracker | None = tracker
+        self._kind = kind
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Hand the record on, unless the tracker has failed before."""
+        self._attempt(lambda tracker: tracker.log(metrics))
+
+    def close(self) -> None:
+        """Close the tracker. Safe to call twice."""
+        self._attempt(lambda tracker: tracker.close())
+        self._tracker = None
+
+    def _attempt(self, use: Callable[[Tracker], None]) -> None:
+        if self._tracker is None:
+            return
+        try:
+            use(self._tracker)
+        except Exception as error:
+            self._tracker = None
+            print(
+                f"t1: tracker {self._kind} failed and is off: {error}; metrics.jsonl goes on, and has it all",
+                file=sys.stderr,
+            )
 
 
 class Trackers:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from t1.cli.settings import Settings, read_settings
+from t1.cli.settings import Settings, Trackers, read_settings, with_trackers
 
 if TYPE_CHECKING:
     from t1.config import RunConfig
@@ -20,6 +20,7 @@ def quickstart(
         "runs/quickstart"
     ),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
+    tracker: Trackers = None,
 ) -> None:
     """Take a small Mixture-of-Experts model from base to SFT to PPO in real sandboxes, and report the gains.
 
@@ -33,6 +34,7 @@ def quickstart(
     from t1.quickstart import quickstart as run_quickstart
     from t1.rundir import RunDir
 
+    settings = with_trackers(settings, tracker)
     if resume:
         run, config = RunDir.resume(out, read_settings(settings, base=out / "config.toml") if settings else None)
     else:

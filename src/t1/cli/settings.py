@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +23,19 @@ Settings = Annotated[
         show_default=False,
     ),
 ]
+
+
+Trackers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tracker", help="tensorboard, wandb, trackio or mlflow, beside metrics.jsonl; repeatable.", show_default=False
+    ),
+]
+
+
+def with_trackers(settings: Sequence[str] | None, kinds: Sequence[str] | None) -> list[str] | None:
+    """The settings, and the trackers that `--tracker` names."""
+    return [*(settings or ()), f"tracker.also={json.dumps(list(kinds))}"] if kinds else list(settings or ()) or None
 
 
 def read_settings(settings: Sequence[str] | None, base: Path | None = None) -> RunConfig:

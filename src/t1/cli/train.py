@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from t1.cli.settings import Settings, read_settings
+from t1.cli.settings import Settings, Trackers, read_settings, with_trackers
 
 if TYPE_CHECKING:
     from t1.config import RunConfig
@@ -21,6 +21,7 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(help="Go on with this run, from its latest complete checkpoint.", show_default=False)
     ] = None,
+    tracker: Trackers = None,
 ) -> None:
     """Train a policy by PPO with a learned critic, on rewards from real sandboxes.
 
@@ -32,6 +33,7 @@ def train(
     from t1.progress import ProgressDisplay
     from t1.rundir import RunDir
 
+    settings = with_trackers(settings, tracker)
     if resume is None:
         config = read_settings(settings)
         run = RunDir.create(out, config)
