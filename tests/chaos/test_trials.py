@@ -105,7 +105,7 @@ async def test_the_network_is_slow(account, tmp_path: Path) -> None:
 @pytest.mark.skipif(probe().confinement is None, reason="this host cannot open sandboxes")
 @pytest.mark.fault("sandbox killed, one in every step", bound_s=60)
 async def test_sandboxes_are_killed(account, tmp_path: Path) -> None:
-    """Case F5: every process of two sandboxes dies; the shell is started anew over the files, or the trial elsewhere."""
+    """Case F5: the outermost process of two sandboxes is killed in every step; no trial is lost to it."""
     killed: list[int] = []
     (tmp_path / "environment").mkdir()
     (tmp_path / "tests").mkdir()
