@@ -83,6 +83,7 @@ endif
 
 test-chaos: $(STAMP) sandbox ## faults under a run, one after another: ends with a table and {faults, lost, doubled, hung}
 	T1_KILLS=20 $(BIN)/python -m pytest tests/e2e/test_resume.py
+	@$(MAKE) --no-print-directory test-ray
 	$(BIN)/python -m pytest -m chaos -ra tests/chaos
 
 test-ray: $(STAMP) ## workers, engines and trainer ranks on a real Ray cluster of several nodes, with nodes killed under it
