@@ -29,6 +29,7 @@ from t1.cli.sft import sft
 from t1.cli.tasks import tasks
 from t1.cli.train import train
 from t1.cli.verdict import verdict
+from t1.cli.view import view
 from t1.errors import InfrastructureError, UserError
 
 __all__ = ["app", "main"]
@@ -51,6 +52,7 @@ app.command()(sft)
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(audit)
+app.command()(view)
 app.command()(verdict)
 app.command()(gap)
 app.command()(gateway)

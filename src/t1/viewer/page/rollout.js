@@ -13,7 +13,7 @@ export async function rollout({ run, key }, signal) {
   return [h("div", { class: "title" }, h("a", { class: "button", href: link("rollouts", { run, step: row.step }), "data-up": true }, "↑ list"),
       h("h1", {}, row.task), badge(row.outcome), h("span", { class: "dim" }, `${row.step} · group ${row.group} · member ${row.member}`), h("span", { class: "gap" }),
       step(siblings[at - 1], { "data-previous": true }, "← member"), step(siblings[at + 1], { "data-next": true }, "member →"),
-      others.length > 0 && h("a", { class: "button", href: link("compare", { run, a: key, b: others[0].key }) }, "Compare")],
+      others.length > 0 && h("a", { class: "button", href: link("compare", { run, a: key, b: others[0].key }) }, "Compare")),
     facts(found), h("div", { class: "split" }, h("section", { "aria-label": "Terminal" }, h("h2", {}, "Terminal"), terminal(run, key, found)), panel)];
 }
 
