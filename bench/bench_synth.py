@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=64)
     seeds = parser.parse_args().seeds
     with tempfile.TemporaryDirectory(prefix="t1-bench-synth-") as folder:
-        words = ["configs/synth.toml", f"run.num_seeds={seeds}", f"run.out={folder}/out"]
+        words = ["configs/tasks/synth.toml", f"run.num_seeds={seeds}", f"run.out={folder}/out"]
         started = time.monotonic()
         subprocess.run([sys.executable, "-m", "t1", "tasks", "synth", *words], check=True, timeout=3600)
         wall_s = time.monotonic() - started

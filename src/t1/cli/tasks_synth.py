@@ -29,7 +29,7 @@ def synth(
 ) -> None:
     """Synthesize tasks: propose, rewrite, select. An interrupted run goes on where it was: start it again.
 
-    Example: **t1 tasks synth configs/synth.toml run.num_seeds=200 run.out=suites/synth**
+    Example: **t1 tasks synth configs/tasks/synth.toml run.num_seeds=200 run.out=suites/synth**
     """
     import asyncio
 
