@@ -32,16 +32,28 @@ class Answer(BaseModel):
 class Judge:
     """Asks one model, with a bound on time and on what it is shown."""
 
-    def __init__(self, url: str, model: str, *, key: str = "", timeout_s: float = 120.0, attempts: int = 2) -> None:
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        key: str = "",
+        timeout_s: float = 120.0,
+        attempts: int = 2,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
         """`url`: the endpoint's base, such as http://127.0.0.1:8000/v1."""
         self.model = model
+        self._transport = transport
         self._url, self._timeout_s, self._attempts = f"{url.rstrip('/')}/chat/completions", timeout_s, attempts
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     async def opinion(self, sources: Sources) -> Opinion:
         """The judge's opinion; without one, the reason."""
         error = ""
-        async with httpx.AsyncClient(timeout=self._timeout_s, headers=self._headers) as client:
+        async with httpx.AsyncClient(
+            timeout=self._timeout_s, headers=self._headers, transport=self._transport
+        ) as client:
             for _ in range(self._attempts):
                 try:
                     answer = await self._ask(client, sources)

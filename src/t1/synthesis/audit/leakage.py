@@ -57,7 +57,7 @@ def _copies(source: Source, sources: Sources, tests: list[Source]) -> Iterator[t
     """((what it is, a line of it), the file that it is a copy of)."""
     texts = [source.text, *decoded(source.text)]
     for origin in sources.solution:
-        wanted = _lines(origin.text)
+        wanted = [] if _is_target(source, origin) else _lines(origin.text)
         for text in texts:
             if shared := _shared(wanted, text):
                 yield ("holds the solution", shared), origin.path

@@ -15,6 +15,8 @@ from t1.synthesis.audit.sources import Source, Sources, is_code
 
 _VERIFIERS_PLACE = re.compile(r"(?<![\w./-])/(?:tests(?=[/\s'\"]|$)|logs/verifier)")
 _ALWAYS = re.compile(r"^(true|:|exit 0|\[ 1 (-eq|=) 1 \])$")
+_RUNNER = re.compile(r"^(?:python3?|pytest|node)\b.*(?:pytest|unittest|/tests/)")
+"""Starts a module of tests, which is counted by itself."""
 _MERELY_THERE = re.compile(r"^(?:\[\[?|test)\s+!?\s*-[efdsrLwx]\s|^(ls|stat|cat|wc)\b")
 
 
@@ -109,7 +111,7 @@ def take_inventory(sources: Sources) -> Inventory:
 def _shell_checks(source: Source) -> list[Check]:
     checks = []
     for text, line in read_script(source.text).tests:
-        if "/logs/" in text or re.search(r"\$\{?(failed|passed|ok|status|\?)", text):
+        if "/logs/" in text or _RUNNER.match(text) or re.search(r"\$\{?(failed|passed|ok|status|\?)", text):
             continue
         checks.append(Check(line, text, bool(_ALWAYS.match(text)), bool(_MERELY_THERE.match(text))))
     return checks
