@@ -66,6 +66,16 @@ class Box:
         lines = [f"base64 -d > {shlex.quote(path)} <<'T1_END'\n{text}\nT1_END" for path, text in encoded]
         await self._sandbox.run("\n".join(lines), timeout_s=LOOK_S)
 
+    async def committed(self, paths: Iterable[str]) -> frozenset[str]:
+        """Those that a git repository holds as they are: what is judged there is the repository, not the file."""
+        asked = " ".join(map(shlex.quote, paths))
+        command = (
+            f'for f in {asked}; do cd "$(dirname "$f")" && git ls-files --error-unmatch -- "$f" >/dev/null 2>&1 '
+            '&& git diff --quiet HEAD -- "$f" 2>/dev/null && echo "$f"; done; true'
+        )
+        ended = await self._sandbox.run(f"({command})", timeout_s=LOOK_S)
+        return frozenset(ended.output.splitlines())
+
     async def verify(self) -> VerifierRun:
         """Run the task's verifier."""
         return await run_verifier(self._task, self._sandbox)

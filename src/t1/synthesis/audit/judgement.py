@@ -110,7 +110,9 @@ def _leaks(sources: Sources, seen: Observations) -> Iterator[Reject]:
 def _lying_about(sources: Sources, seen: Observations, path: str, answer: str) -> str:
     """The file of the image that holds an answer, where the instruction does not lead to it."""
     for other, content in seen.inputs.items():
-        if other == path or sources.leads_to(other):
+        # A twin of the output under the same name is not what the instruction means by that name.
+        shown = other.rpartition("/")[0] if other.rpartition("/")[2] == path.rpartition("/")[2] else other
+        if other == path or sources.leads_to(shown):
             continue
         text = content.decode("utf-8", "replace")
         for candidate in (text, *decoded(text)):

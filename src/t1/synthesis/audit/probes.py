@@ -107,8 +107,10 @@ def _is_new(path: str, entry: Entry, initial: Mapping[str, Entry]) -> bool:
 async def _mutate(box: Box, seen: Observations, sources: Sources) -> list[Trial]:
     """Try wrong versions of each output that the instruction names, or of the only one."""
     trials = []
-    some = [path for path in seen.outputs if not path.startswith("/tmp/") and sources.names(path)]
-    only = [path for path in seen.outputs if not path.startswith("/tmp/")]
+    left = [path for path in seen.outputs if not path.startswith("/tmp/")]
+    committed = await box.committed(left) if left else frozenset[str]()
+    only = [path for path in left if path not in committed]
+    some = [path for path in only if sources.names(path)]
     for path in (some or (only if len(only) == 1 else []))[:MAX_MUTATED]:
         content = seen.outputs[path]
         if not content.strip():

@@ -99,13 +99,16 @@ class Sources:
 
     def names(self, path: str) -> bool:
         """Whether the instruction names a file, or a directory above it that is more than a usual place of work."""
-        *folders, name = [part.lower() for part in path.split("/") if part]
+        *folders, name = [part.lower() for part in path.split("/") if part] or [""]
+        if name in USUAL_PLACES:
+            return False
         return name in self._words or any(part in self._words for part in folders if part not in USUAL_PLACES)
 
     def leads_to(self, path: str) -> bool:
         """Whether the instruction names a file, or a file that names it."""
         name = path.rpartition("/")[2]
-        return self.names(path) or any(name in file.text and self.names(file.path) for file in self.environment)
+        linked = (file for file in self.environment if name and name in file.text)
+        return self.names(path) or any(self.names(file.path) for file in linked if file.name != "Dockerfile")
 
 
 def read_sources(task: Task) -> Sources:

@@ -83,3 +83,25 @@ async def test_a_broken_task_is_a_line_and_the_audit_goes_on(write):
 async def test_a_place_without_tasks_is_refused(tmp_path):
     with pytest.raises(TaskError, match="holds no tasks"):
         [report async for report in audit_directory(tmp_path)]
+
+
+async def test_a_twin_of_the_output_elsewhere_is_a_leak(write, provider):
+    """Case V5."""
+    task = write(
+        instruction="Write the names of /app/names.txt in reverse to /app/reverse.txt.",
+        environment={"files/.cache/reverse.txt": "Cy\nBo\nAna\n"},
+        test=WEAK.format("tac /app/names.txt | cmp -s - /app/reverse.txt"),
+        solve="tac /app/names.txt > /app/reverse.txt\n",
+    )
+    assert (await audit_task(task, provider=provider)).kinds == {Kind.TEST_LEAKAGE}
+
+
+async def test_a_file_that_is_committed_is_judged_in_its_repository(write, provider):
+    identity = "git config user.name A && git config user.email a@example.org"
+    task = write(
+        instruction="Commit a file CHANGES with the line done in the git repository /app/repo.",
+        dockerfile=f"FROM x\nWORKDIR /app/repo\nCOPY files/ /app/repo/\nRUN git init -q . && {identity}\n",
+        test=WEAK.format('[ "$(git -C /app/repo show HEAD:CHANGES)" = "done" ]'),
+        solve="cd /app/repo && echo done > CHANGES && git add CHANGES && git commit -qm done\n",
+    )
+    assert (await audit_task(task, provider=provider)).rejects == ()
