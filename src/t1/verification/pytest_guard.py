@@ -11,6 +11,8 @@ process of its own. Boundary: imports nothing of T1; needs pytest 8.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import sys
@@ -54,6 +56,9 @@ class Guard:
         self._evidence: dict[tuple[str, str], str] = {}
         self._names: dict[str, Any] = {}
         self._busy = threading.local()
+        for module in WATCHED:
+            with contextlib.suppress(ImportError):  # other versions of pytest have other modules
+                importlib.import_module(module)
         self._watched = {f"{module}.{name}": value for module, name, value in _functions()}
         self._write(finished=False)
         sys.addaudithook(self._hear)
@@ -102,9 +107,10 @@ class Guard:
 
     def _compare(self, when: str) -> None:
         try:
-            for module, name, value in _functions():
-                if self._watched.get(f"{module}.{name}") is not value:
-                    self._note("library-patched", f"{module}.{name}", f"no longer what it was after {when}")
+            now = {f"{module}.{name}": value for module, name, value in _functions()}
+            for name, value in self._watched.items():
+                if now.get(name) is not value:
+                    self._note("library-patched", name, f"no longer what it was after {when}")
         except Exception as error:  # the guard itself stands on what was patched
             self._note("library-patched", "builtins", f"cannot be looked at after {when}: {type(error).__name__}")
 
