@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
@@ -34,6 +35,14 @@ def changed_outside(diff: str, *, most: int = 5000) -> tuple[str, ...]:
     holders = {path.rpartition("/")[0] for path in changed}
     outside = (path for path in changed if path.lstrip("/").partition("/")[0] in {*SYSTEM, "boot"})
     return tuple(itertools.islice((path for path in outside if path not in holders), most))
+
+
+def left_behind(diff: str, root: Path, places: Iterable[str], *, most: int = 1000) -> tuple[str, ...]:
+    """The paths that the agent added in carried places and that were no files, so that they stayed behind."""
+    tops = {place.lstrip("/") for place in places}
+    added = (line.partition(" ")[2] for line in diff.splitlines() if line.startswith("A "))
+    inside = (path for path in added if path.lstrip("/").partition("/")[0] in tops)
+    return tuple(itertools.islice((path for path in inside if not os.path.lexists(root / path.lstrip("/"))), most))
 
 
 def unpack(stream: IO[bytes], target: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from t1.errors import SandboxError, SandboxTimeout, SandboxVanished
-from t1.sandboxes.carry import changed_outside, changed_places, unpack
+from t1.sandboxes.carry import changed_outside, changed_places, left_behind, unpack
 from t1.sandboxes.engine import CALL_S, ContainerEngine
 from t1.sandboxes.leases import remove
 from t1.sandboxes.output import BoundedOutput
@@ -192,6 +192,7 @@ class ContainerSandbox:
                 words = self._engine.words("cp", f"{self.id}:{place}", "-")
                 if await asyncio.to_thread(_copy_tree, words, root / place[1:]):
                     places[place] = place[1:]
+            uncarried += left_behind(diff, root, places)
         return FileChanges(root, places, uncarried, self._outlived)
 
     async def close(self) -> None:
