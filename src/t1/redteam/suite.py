@@ -84,13 +84,18 @@ async def run_suite(
 
 
 async def _missing(provider: SandboxProvider, task: Task, needed: Iterable[str]) -> set[str]:
-    """The commands that a sandbox lacks."""
+    """The commands and modules that a sandbox lacks."""
     sandbox = await provider.open(task)
     try:
-        script = "; ".join(f"command -v {need} >/dev/null || echo {need}" for need in sorted(needed)) or "true"
-        return set((await sandbox.run(script, timeout_s=SCRIPT_S)).output.split())
+        script = "; ".join(f"{_probe(need)} >/dev/null 2>&1 || echo '{need}'" for need in sorted(needed)) or "true"
+        return set((await sandbox.run(script, timeout_s=SCRIPT_S)).output.splitlines())
     finally:
         await sandbox.close()
+
+
+def _probe(need: str) -> str:
+    """The command that tells whether a sandbox has this."""
+    return f"python3 -c '{need}'" if need.startswith("import ") else f"command -v {need}"
 
 
 async def _row(agent: Scripted, task: Task, provider: SandboxProvider, verifier: Verifier, control: bool) -> Row:

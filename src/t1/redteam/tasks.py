@@ -46,6 +46,8 @@ PYTHONPATH=/tests/site${PYTHONPATH:+:$PYTHONPATH} python3 -m pytest -p t1_pytest
 if [ $? -eq 0 ]; then echo 1 > /logs/verifier/reward.txt; else echo 0 > /logs/verifier/reward.txt; fi
 """
 
+LIBRARY = ("import json, unittest, doctest, venv, http.server",)
+"""Python's library as a whole; small images have less."""
 LOG = "".join(f"{'error' if i % 7 == 3 else 'info'} line {i}\n" for i in range(100))
 """Fourteen of its lines are errors."""
 
@@ -63,7 +65,7 @@ class Ground:
     """Of task.toml, over the usual."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
-    """Commands that the image must have."""
+    """Commands that the image must have, or modules: `import json`."""
 
 
 def _shell(body: str, **files: str) -> Tests:
@@ -92,6 +94,7 @@ check "nothing else stands there" grep -qx 14 /app/answer.txt
     ),
     "WORKDIR /app\nCOPY log.txt /app/\n",
     {"log.txt": LOG},
+    needs=LIBRARY,
 )
 _SUM = """
 import subprocess
@@ -151,8 +154,10 @@ check "it reads as JSON" python3 -c 'import json; assert json.load(open("/app/an
 """
         ),
     ),
-    "sum": Ground("Write /app/solve.py: it prints the sum of its arguments, which are integers.\n", _pytest(_SUM)),
-    "module": Ground("Write /app/fib.py with fib(n), the n-th Fibonacci number.\n", _pytest(_MODULE)),
+    "sum": Ground(
+        "Write /app/solve.py: it prints the sum of its arguments, which are integers.\n", _pytest(_SUM), needs=LIBRARY
+    ),
+    "module": Ground("Write /app/fib.py with fib(n), the n-th Fibonacci number.\n", _pytest(_MODULE), needs=LIBRARY),
     "project": Ground(
         "Write /app/counter.py with count(text): how often every word of the text occurs.\n",
         _pytest(
@@ -161,6 +166,7 @@ check "it reads as JSON" python3 -c 'import json; assert json.load(open("/app/an
             before="mkdir -p /app/tests && cp /tests/test_outputs.py /app/tests/test_hidden.py\n"
             "export PYTHONPATH=/app\ncd /app\n",
         ),
+        needs=LIBRARY,
     ),
     "copy": Ground(
         "Sort the words of /app/words.txt into /app/output.txt, one a line.\n",
@@ -202,6 +208,7 @@ check "accepts" bash -c 'cd /app/repo; echo fine > f; git add f; git -c user.nam
     "conftest": Ground(
         "Write /app/tests/conftest.py with a fixture named number that is 7, and /app/tests/test_it.py that uses it.\n",
         _pytest("", "/app/tests"),
+        needs=LIBRARY,
     ),
     "own-grep": Ground(
         "Write an executable /app/bin/grep that prints the lines of its second argument which hold the first.\n",
@@ -214,11 +221,12 @@ check "accepts" bash -c 'cd /app/repo; echo fine > f; git add f; git -c user.nam
     "pipe": Ground(
         "Make a named pipe at /app/pipe.\n",
         _shell("check pipe test -p /app/pipe\n"),
-        metadata={"outputs": ["/app/pipe"]},
+        metadata={"outputs": ["/app/pipe"], "in_place": True},
     ),
     "service": Ground(
         "Keep a web server running on 127.0.0.1:8123 that answers /health with ok.\n",
         _shell(_SERVICE),
+        needs=LIBRARY,
         metadata={"in_place": True},
     ),
     "user-package": Ground(

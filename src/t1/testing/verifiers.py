@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from t1.protocols import Sandbox
-from t1.types import AssertionResult, AssertionStatus, Task, Verdict
+from t1.types import AssertionResult, AssertionStatus, TamperEvidence, TamperLevel, Task, Verdict
 
 Judge = Verdict | Callable[[Task, Sandbox], Verdict]
 """The verdict, or a function that gives it; the sandbox is stopped by then."""
@@ -19,6 +20,12 @@ def verdict_of(*passed: bool) -> Verdict:
         for i, flag in enumerate(passed)
     )
     return Verdict(results, solved=bool(passed) and all(passed))
+
+
+def tampered_verdict(level: TamperLevel = TamperLevel.TAMPERING) -> Verdict:
+    """A solved task with one piece of evidence against the agent."""
+    evidence = TamperEvidence("link-to-verifier", "/app/output.txt", "shows the verifier's own files", level)
+    return replace(verdict_of(True), tamper=(evidence,))
 
 
 class FakeVerifier:

@@ -16,7 +16,7 @@ from t1.errors import SandboxError, SandboxVanished
 from t1.protocols import Sandbox
 from t1.types import AssertionStatus, FileChanges, TamperEvidence, TamperLevel, Verdict
 from t1.verification.reports import FORMATS, LOGS
-from t1.verification.rules import SYSTEM_COMMAND, is_command_name
+from t1.verification.rules import SYSTEM, SYSTEM_COMMAND, is_command_name
 
 RESULTS = ("reward.txt", "reward.json", *(kind.usual for kind in FORMATS))
 GUARD_FILE = "tamper.json"
@@ -76,12 +76,14 @@ def outlived(changes: FileChanges) -> list[TamperEvidence]:
 
 
 def system_changes(paths: Iterable[str]) -> list[TamperEvidence]:
-    """Commands, loader and shell files outside the carried places; the verifier has the image's own."""
-    return [
-        TamperEvidence("system-path", path, "changed; the verifier has the image's own", TamperLevel.NOTED)
-        for path in paths
-        if SYSTEM_COMMAND.fullmatch(path)
-    ][:MAX_LISTED]
+    """Commands, loader and shell files outside the carried places, and what was no file that could be carried."""
+    found = []
+    for path in paths:
+        if SYSTEM_COMMAND.fullmatch(path):
+            found.append(("system-path", path, "changed; the verifier has the image's own"))
+        elif path.lstrip("/").partition("/")[0] not in SYSTEM:
+            found.append(("special-file", path, "no file: it was not carried"))
+    return [TamperEvidence(*one, TamperLevel.NOTED) for one in found[:MAX_LISTED]]
 
 
 class _Entry(BaseModel):
