@@ -85,6 +85,10 @@ class Crew:
                     collected: Collected = await post.call("collect", task, rollout, seed)
                     return collected
                 except ProcessLost as error:
+                    if member.retired:  # by a sibling that learned of it first
+                        if self.roster.exhausted:
+                            raise SandboxUnavailable(member.reason) from error
+                        continue
                     await self.roster.lost(member, post, error)
                     raise
                 except SandboxUnavailable as error:
