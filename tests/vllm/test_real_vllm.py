@@ -43,8 +43,6 @@ def load_contract() -> Any:
 
 contract = load_contract()
 globals().update({name: test for name, test in vars(contract).items() if name.startswith("test_")})
-# A request that is cancelled while its answer arrives leaves httpcore's socket to the garbage collector, now and then.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 CONTEXT = 4096
 CUT_TOKENS = 3500
 
