@@ -20,6 +20,8 @@ BACKOFF_S = 0.1
 """Pause before the second attempt; doubles with each one after it."""
 CONNECT_S = 5.0
 """Longest wait for a connection."""
+CLOSE_S = 5.0
+"""Longest wait for calls that are being ended."""
 QUOTED = 300
 """Characters of an engine's complaint that are passed on."""
 
@@ -36,6 +38,8 @@ class Wire:
             trust_env=False,
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=256),
         )
+        self._sending: set[asyncio.Task[Any]] = set()
+        self._closed = False
 
     async def get(self, path: str, *, timeout_s: float) -> Any:
         """JSON of a GET, tried again where the engine cannot be reached."""
@@ -54,7 +58,15 @@ class Wire:
         return await self._repeat("POST", path, body, params or {}, timeout_s, ATTEMPTS if repeatable else 1)
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections; calls that are under way end with EngineUnavailable. Safe to call twice.
+
+        They are ended first: a connection that is closed under a call is never given back.
+        """
+        self._closed = True
+        for task in self._sending:
+            task.cancel()
+        if self._sending:
+            await asyncio.wait(set(self._sending), timeout=CLOSE_S)
         await self._client.aclose()
 
     async def _repeat(
@@ -65,15 +77,29 @@ class Wire:
             async with asyncio.timeout(timeout_s):
                 for attempt in range(1, attempts):
                     try:
-                        return await self._send(method, path, body, params)
+                        return await self._attempt(method, path, body, params)
                     except EngineUnavailable:
                         await asyncio.sleep(BACKOFF_S * 2 ** (attempt - 1))
-                return await self._send(method, path, body, params)
+                return await self._attempt(method, path, body, params)
         except TimeoutError:
             raise EngineTimeout(f"{self.url}{path}: no answer within {timeout_s:g} s") from None
 
+    async def _attempt(self, method: str, path: str, body: Any, params: Mapping[str, str]) -> Any:
+        """One attempt, known to `aclose` meanwhile."""
+        task = asyncio.ensure_future(self._send(method, path, body, params))
+        self._sending.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if self._closed and caller is not None and not caller.cancelling():
+                raise EngineUnavailable(f"{self.url}{path}: this client was closed meanwhile") from None
+            raise
+        finally:
+            self._sending.discard(task)
+
     async def _send(self, method: str, path: str, body: Any, params: Mapping[str, str]) -> Any:
-        """One attempt."""
+        """Send, and read the answer."""
         content = None if body is None else json.dumps(body, separators=(",", ":"))
         headers = None if body is None else {"content-type": "application/json"}
         timeout = httpx.Timeout(None, connect=CONNECT_S)  # the caller bounds the whole
