@@ -22,6 +22,9 @@ from t1.sandboxes.nursery import Nursery
 from t1.sandboxes.oci import is_image, unpack_image
 from t1.types import Task
 
+TESTS_PLACE = "/tests"
+"""Can be written in an agent's sandbox where the task is verified in place; never carried."""
+
 
 class Home:
     """Made on first use. `path` and `way` are there once `prepare` was called."""
@@ -152,7 +155,8 @@ class Home:
         key = f"{task.digest} {task.environment.path}"
         if key not in self._images:
             image = read_image(task.environment)
-            self._images[key] = replace(image, places=tuple(dict.fromkeys([*image.places, *self._places])))
+            beside = (TESTS_PLACE,) if task.metadata.get("in_place") else ()
+            self._images[key] = replace(image, places=tuple(dict.fromkeys([*image.places, *self._places, *beside])))
         return self._images[key]
 
     def tests(self, task: Task) -> Path:

@@ -20,7 +20,7 @@ from t1.sandboxes.cgroups import Group, GroupLimits
 from t1.sandboxes.confinement import Confinement, Mounts, SandboxProbe, command_line, probe
 from t1.sandboxes.dockerfile import Image
 from t1.sandboxes.health import become_healthy
-from t1.sandboxes.home import Home, check_passable
+from t1.sandboxes.home import TESTS_PLACE, Home, check_passable
 from t1.sandboxes.leases import remove
 from t1.sandboxes.nursery import Confine, Nursery
 from t1.sandboxes.output import BoundedOutput
@@ -359,7 +359,7 @@ class NamespaceProvider:
             limits=ProcessLimits(asked.memory_mb, self._file_mb, self._num_processes),
             storage_bytes=asked.storage_mb << 20,
             open_timeout_s=self._open_timeout_s,
-            uncarried=frozenset({VERIFIER_PLACE, *self._extra_places}),
+            uncarried=frozenset({VERIFIER_PLACE, TESTS_PLACE, *self._extra_places}),
             reach=reach or {},
             closed=self._open.discard,
         )

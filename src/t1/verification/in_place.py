@@ -41,7 +41,7 @@ async def bring_tests(task: Task, sandbox: Sandbox) -> list[TamperEvidence]:
     if brought.exit_code != 0 or listed.exit_code != 0:
         raise VerifierError(
             f"{task.id}: in_place: the tests cannot be brought to /tests: {brought.output.strip()[-300:]}. "
-            "A namespace sandbox needs the place: NamespaceProvider(places=['/tests'])"
+            "Its sandbox must let /tests be written, as namespaces and containers do"
         )
     return evidence
 

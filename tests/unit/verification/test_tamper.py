@@ -48,7 +48,7 @@ def make_task(folder: Path, test: str, metadata: Mapping[str, Any] | None = None
 async def provider(tmp_path: Path) -> AsyncIterator[NamespaceProvider]:
     if not (found := probe()):
         pytest.skip(str(found))
-    opened = NamespaceProvider(places=["/tests"])
+    opened = NamespaceProvider()
     yield opened
     await opened.close()
 
