@@ -114,8 +114,9 @@ bench-sandbox bench-engine bench-tito bench-train bench-scheduler bench-replay b
 gap: $(STAMP) sandbox ## how far engine and trainer are apart, TITO and replay on and off; last line JSON
 	$(BIN)/python bench/gap.py
 
-docs: $(STAMP) ## write docs/configuration.md and docs/audit.md from the code
+docs: $(STAMP) ## write docs/configuration.md, commands.md and audit.md from the code
 	$(BIN)/python docs/configuration.py
+	$(BIN)/python docs/commands.py
 	$(BIN)/python docs/audit.py
 
 venv: $(STAMP) ## the virtual environment in .venv

@@ -53,7 +53,8 @@ def gap(
 
     TITO off is what a stack that keeps text would train on, replay off is what the trainer's own router would do.
 
-    Example: **t1 gap runs/quickstart --json** · **t1 gap tasks.path=suites/basics engine.kind=vllm engine.urls=[...]**
+    Example: **t1 gap runs/quickstart --json** ·
+    **t1 gap tasks.path=suites/basics engine.kind=vllm 'engine.urls=["http://127.0.0.1:8000"]'**
     """
     config, policy, suite = find_policy(source or ())
 
