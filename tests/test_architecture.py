@@ -31,6 +31,7 @@ LAYERS = (
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 PURE = {"tito", "routing", "ppo"}
 TORCH = ("inference/", "routing/replay", "ppo/", "training/", "testing/", "base/")
+FOREIGN = {"harbor": "harbor/", "ray": "cluster/", "vllm": "inference/", "sglang": "inference/"}
 FILES = sorted(SRC.rglob("*.py"))
 
 
@@ -70,6 +71,12 @@ def test_torch_stays_where_tensors_are(path):
     assert not tensors or str(path.relative_to(SRC)).startswith(TORCH)
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
+def test_foreign_packages_stay_where_they_are_spoken_to(path):
+    spoken = {name.split(".")[0] for name in imports(path)} & set(FOREIGN)
+    assert all(str(path.relative_to(SRC)).startswith(FOREIGN[package]) for package in spoken), spoken
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["--help"], ["train", "--help"], ["train", "no.key=1"], ["audit", "no-such-run"], ["gateway", "--help"]],
@@ -79,3 +86,12 @@ def test_light_commands_start_without_torch(arguments):
     script = f"import sys; from t1.cli import main; main({arguments!r}); sys.exit(17 if 'torch' in sys.modules else 0)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_one_file_turns_exceptions_into_failures():
+    def makes_failures(path: Path) -> bool:
+        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        return any(isinstance(call.func, ast.Name) and call.func.id == "Failure" for call in calls)
+
+    found = {str(path.relative_to(SRC)) for path in FILES if makes_failures(path) and part_of(path) != "testing"}
+    assert found == {"rollouts/collect.py"}
