@@ -44,6 +44,9 @@ class RunSection(Section):
     """Steps between checkpoints; the last step always writes one."""
     keep_checkpoints: int = Field(2, ge=1)
     """Older checkpoints are removed, but never the last complete one."""
+    token_stats_mb: float = Field(16.0, ge=0)
+    """Megabytes a PPO step for what the trainer said of each token (log-probability, value, advantage, return), which
+    `t1 view` shows; of more rollouts than fit, some are left out, evenly. 0 = nothing is kept."""
     threads: int = Field(0, ge=0)
     """torch threads of the trainers; 0 = one per core, at most two. The engine leaves one core to the sandboxes."""
 
@@ -125,6 +128,23 @@ class ClusterSection(Section):
     """A process without a pulse for so long is taken to hang: it is killed and started anew."""
 
 
+class PoolSection(Section):
+    """What bounds the sandboxes beyond `rollouts.max_concurrent`, for a provider that counts, charges or is slow."""
+
+    max_open: int = Field(0, ge=0)
+    """Agents' sandboxes that live at the same time; a pristine one comes on top. 0 = no bound."""
+    opens_per_s: float | None = Field(None, gt=0)
+    """The provider's rate limit. None = no limit."""
+    wait_s: float = Field(600.0, gt=0)
+    """How long an open waits for a place before it counts as an infrastructure failure."""
+    lease_s: float | None = Field(None, gt=0)
+    """How long one sandbox may live: then it is closed, whoever holds it. None = a day."""
+    num_warm: int = Field(0, ge=0)
+    """Sandboxes kept ready for each task that was opened lately, so that the next rollout of a group need not wait."""
+    ready_s: float = Field(60.0, gt=0)
+    """How long one waits ready before it is closed unused."""
+
+
 class SandboxesSection(Section):
     """Where the policy's commands run."""
 
@@ -138,6 +158,7 @@ class SandboxesSection(Section):
     """Of containers: what a task starts from that brings neither a Dockerfile nor docker_image."""
     network: Literal["none", "listed", "all"] = "none"
     """What an agent may reach: nothing, the hosts that its task lists, or all public ones if its task asks for it."""
+    pool: PoolSection = PoolSection()
 
 
 class RolloutsSection(Section):
@@ -197,6 +218,10 @@ class RewardSection(Section):
 class TitoSection(Section):
     """How turns become the training stream."""
 
+    keep: Literal["tokens", "text"] = "tokens"
+    """What is kept of a completion: the ids that were sampled, or its text, which is encoded again for the next prompt
+    and for training, as in a stack without TITO. `text` has no routes to replay and fails the audit; only to measure
+    what that costs."""
     on_residual: Literal["accept", "split"] = "accept"
     """`split` is exact: a turn whose context was not what the sampler saw opens a new segment."""
 

@@ -3,7 +3,8 @@
     RUN/config.toml        the configuration as run        RUN/rollouts/      raw rollouts and trajectories by step
     RUN/environment.json   the machine and its packages    RUN/checkpoints/   policies in Hugging Face format
     RUN/pins.json          what a resume must not change   RUN/report.json, report.html
-    RUN/metrics.jsonl      one record a step               RUN/logs/
+    RUN/metrics.jsonl      one record a step               RUN/token_stats/   what the trainer said of each token
+                                                           RUN/logs/
 
 Boundary: knows paths, a lock and the configuration, nothing of what is in the files that the parts write.
 """
@@ -90,6 +91,10 @@ class RunDir:
     @property
     def rollouts(self) -> Path:
         return self.path / "rollouts"
+
+    @property
+    def token_stats(self) -> Path:
+        return self.path / "token_stats"
 
     @property
     def checkpoints(self) -> Path:

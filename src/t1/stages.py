@@ -27,11 +27,12 @@ from t1.rollouts import Demotions, Ledger, Prices
 from t1.rollouts.cost import FREE, total, usage_of
 from t1.rollouts.sources import Scheduled
 from t1.rollouts.store import read_step, write_step
+from t1.rollouts.token_stats import write_token_stats
 from t1.rundir import RunDir
 from t1.tracking import JsonLinesTracker, Trackers, make_tracker
 from t1.training.checkpoints import checkpoint_path, latest_checkpoint, prune_checkpoints
 from t1.training.critic import Critic
-from t1.training.experience import Experience, prepare
+from t1.training.experience import Experience, as_text_stack, prepare
 from t1.training.gap_alarm import diagnose
 from t1.training.ppo import PPOTrainer
 from t1.training.sft import SFTTrainer
@@ -107,10 +108,11 @@ class Stages:
         """
         config = self.shop.config
         check_distribution(config.harness.sampling)
+        check_method(config)
         policy = load_model(start)
         trainer = PPOTrainer(
             policy,
-            Critic.from_policy(policy),
+            Critic.from_policy(policy) if config.ppo.baseline == "critic" else None,
             config.ppo,
             temperature=config.harness.sampling.temperature,
             normalizer=self.shop.normalizer,
@@ -162,6 +164,9 @@ class Stages:
     def _trainable(self, rollouts: Sequence[Rollout]) -> Experience:
         """What a PPO step trains on; a step with nothing left stops the run with the reasons."""
         experience = self._prepare(rollouts)
+        if self.shop.config.tito.keep == "text":
+            renderer = self.shop.renderer
+            experience = as_text_stack(experience, decode=renderer.decode, encode=renderer.encode)
         if not experience.rollouts:
             reasons = ", ".join(f"{count} × {reason}" for reason, count in experience.dropped.items())
             raise InfrastructureError(f"no rollout of this step can be trained on: {reasons}")
@@ -225,6 +230,7 @@ class Recorder:
     ) -> None:
         stages, config = self._stages, self._stages.shop.config
         write_step(stages.run.rollouts / f"rl-{step:05d}.parquet", rollouts, experience.flat)
+        self._keep_token_stats(step, experience, max_mb=config.run.token_stats_mb)
         self._ledger.updated(step, len(rollouts))
         wall_s = time.monotonic() - self._step_started
         collect_s = wall_s - stats["score_s"] - stats["update_s"]
@@ -242,6 +248,12 @@ class Recorder:
         if (step + 1) % config.run.checkpoint_every == 0:
             self.checkpoint()
         self._step_started = time.monotonic()
+
+    def _keep_token_stats(self, step: int, experience: Experience, *, max_mb: float) -> None:
+        """Write what the trainer said of each token, where the run wants it."""
+        if max_mb and (credit := self._trainer.credit) is not None:
+            path = self._stages.run.token_stats / f"rl-{step:05d}.parquet"
+            write_token_stats(path, list(credit.of(experience.trajectories)), max_bytes=int(max_mb * 1e6))
 
     def _explain_gap(self, step: int, experience: Experience, stats: Mapping[str, float]) -> dict[str, Any]:
         """What a gap above `ppo.gap_alarm` looks like, said once a step; and how far captures disagree."""
@@ -271,6 +283,14 @@ def check_distribution(sampling: SamplingConfig) -> None:
             "harness.sampling: the trainer knows neither top_p nor top_k, so tokens that they cut from would be "
             "learned from with wrong log-probabilities; train with top_p = 1 and top_k = 0, and evaluate as you like"
         )
+
+
+def check_method(config: RunConfig) -> None:
+    """Refuse (ConfigError) choices that have no meaning together."""
+    if config.ppo.baseline == "group" and config.rollouts.group_size < 2:
+        raise ConfigError("ppo.baseline is group: a rollout needs others to be compared with; set rollouts.group_size")
+    if config.tito.keep == "text" and config.ppo.replay_routing:
+        raise ConfigError("tito.keep is text: ids that nobody sampled have no routes; set ppo.replay_routing=false")
 
 
 def accepted(rollouts: Sequence[Rollout], trajectories: Sequence[Trajectory]) -> list[Trajectory]:

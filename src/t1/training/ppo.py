@@ -25,6 +25,7 @@ from t1.ppo import (
     explained_variance,
     gae,
     gap,
+    group_advantages,
     importance_weights,
     policy_drift,
     policy_loss,
@@ -39,6 +40,7 @@ from t1.training.attention import attend_within_segments
 from t1.training.batches import Batch, Rewarded
 from t1.training.checkpoints import load_checkpoint, save_checkpoint
 from t1.training.config import PPOConfig
+from t1.training.credit import Credit
 from t1.training.critic import Critic
 from t1.training.forward import pack_limit
 from t1.training.gap_alarm import Evidence, lag_of, probe
@@ -64,6 +66,11 @@ class Scored:
     logprobs: Tensor
     """float32[A] of the policy when it last learned from each action; the old ones until then."""
 
+    @property
+    def credit(self) -> Credit:
+        """What was said of every action, without the batch."""
+        return Credit(self.batch.slots, self.old_logprobs, self.values, self.advantages, self.returns)
+
 
 class PPOTrainer:
     """Owns both optimizers. The nets are changed in place and attend within segments from now on."""
@@ -88,7 +95,9 @@ class PPOTrainer:
             attend_within_segments(body)
             if config.activation_checkpointing:
                 body.activation_checkpointing_enable({"use_reentrant": False})
-        if (policy is None or critic is None) and not ranks.apart:
+        if config.baseline == "group" and critic is not None:
+            raise ConfigError("ppo.baseline is group: a critic would learn and nobody would ask it; give none")
+        if (policy is None or (critic is None and config.baseline == "critic")) and not ranks.apart:
             raise ConfigError("ppo: policy and critic are both needed, unless their ranks stand in groups apart")
         self.policy, self.critic, self.config, self.ranks = policy, critic, config, ranks
         self._replays = config.replay_routing and policy is not None and bool(routers(policy))
@@ -106,6 +115,8 @@ class PPOTrainer:
         """Steps taken so far, critic warm-up included: the version of the weights that the next step begins with."""
         self.gap_evidence: Evidence | None = None
         """What the last step found out about its gap, where that was above `gap_alarm`: see `gap_alarm.diagnose`."""
+        self.credit: Credit | None = None
+        """What the last step said of every action before it learned."""
         self._flips: list[Tensor] = []
         """bool[M] of each pack of this step: tokens that the policy's own router sends elsewhere than was recorded."""
 
@@ -121,7 +132,8 @@ class PPOTrainer:
         if self.critic is not None:
             self.critic.start_at(batch.mean_reward)
         minibatches = self._minibatches(batch)
-        moves = self.num_steps >= self.config.critic_warmup_steps
+        learned = self.config.baseline == "critic"
+        moves = not learned or self.num_steps >= self.config.critic_warmup_steps
         scored = self._credit(
             batch, self._logprobs(batch, minibatches[1:] if moves else minibatches), self._values(batch, minibatches)
         )
@@ -130,11 +142,12 @@ class PPOTrainer:
         gaps = gap(scored.old_logprobs, batch.sampler_logprobs) | {"gap_flipped": self._flipped_share()}
         alarming = gaps["gap"] > self.config.gap_alarm
         self.gap_evidence = self._look_into(scored, minibatches) if alarming else None
+        self.credit = scored.credit
         self.num_steps += 1
         return {
             **gaps,
             **updates,
-            "explained_variance": explained_variance(scored.values, scored.returns),
+            **({"explained_variance": explained_variance(scored.values, scored.returns)} if learned else {}),
             "value_mean": float(scored.values.mean()),
             "return_mean": float(scored.returns.mean()),
             "num_rollouts": float(len(batch.segments)),
@@ -175,10 +188,17 @@ class PPOTrainer:
         return values
 
     def _credit(self, batch: Batch, old_logprobs: Tensor, values: Tensor) -> Scored:
-        """Decoupled GAE: one λ for the policy's advantages, another for the critic's targets."""
-        advantages, residuals = (
-            self._gae(batch, values, lam) for lam in (self.config.lam_policy, self.config.lam_critic)
-        )
+        """Decoupled GAE: one λ for the policy's advantages, another for the critic's targets.
+
+        With the group's mean for a baseline, every action of a rollout gets the rollout's advantage; values are 0.
+        """
+        if self.config.baseline == "group":
+            advantages = group_advantages(batch.returns, batch.groups).repeat_interleave(batch.lengths)
+            residuals = batch.returns.repeat_interleave(batch.lengths)
+        else:
+            advantages, residuals = (
+                self._gae(batch, values, lam) for lam in (self.config.lam_policy, self.config.lam_critic)
+            )
         return Scored(
             batch=batch,
             old_logprobs=old_logprobs,
