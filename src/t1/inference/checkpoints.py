@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from t1.inference.published import PublishedWeights, forget_old, version_path
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -28,7 +30,12 @@ class CheckpointWriter:
         self._skeleton: PreTrainedModel | None = None
 
     def write(self, weights: Mapping[str, Any], version: int) -> Path:
-        """The directory with these weights. Raises ValueError when they are not this model's."""
+        """The directory with these weights: their own where they have one, which is another's to remove.
+
+        Raises ValueError when they are not this model's.
+        """
+        if isinstance(weights, PublishedWeights):
+            return weights.path
         skeleton = self._skeleton = self._skeleton or _skeleton(self._model)
         expected = skeleton.state_dict()
         if differing := sorted(set(expected) ^ set(weights)):
@@ -37,7 +44,7 @@ class CheckpointWriter:
             if tensor.shape != weights[name].shape:
                 raise ValueError(f"{name}: expected {list(tensor.shape)}, got {list(weights[name].shape)}")
         self._directory.mkdir(parents=True, exist_ok=True)
-        final, partial = self._directory / f"v{version}", self._directory / f".v{version}.{os.getpid()}"
+        final, partial = version_path(self._directory, version), self._directory / f".v{version}.{os.getpid()}"
         shutil.rmtree(partial, ignore_errors=True)
         _save(skeleton, partial, {name: weights[name].detach().cpu() for name in expected})
         for pattern in COPIED:
@@ -45,14 +52,8 @@ class CheckpointWriter:
                 shutil.copy2(file, partial / file.name)
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
-        self._forget()
+        forget_old(self._directory, keep=self._keep)
         return final
-
-    def _forget(self) -> None:
-        """Remove all but the newest directories, by the time that they were written."""
-        written = sorted(self._directory.glob("v*"), key=lambda path: path.stat().st_mtime_ns)
-        for old in written[: -self._keep]:
-            shutil.rmtree(old, ignore_errors=True)
 
 
 def _skeleton(path: Path) -> PreTrainedModel:

@@ -95,7 +95,9 @@ class TorchEngine:
         """Copy `weights` in between two steps and drop every cache; running requests go on under the new version.
 
         Returns when the copy is done. Raises ValueError, and changes nothing, when the weights do not fit the model.
+        Weights that lie on a disk are read here, beside the running requests.
         """
+        weights = await asyncio.to_thread(dict, weights)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 

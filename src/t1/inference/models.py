@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from t1.errors import CheckpointError
@@ -49,6 +49,16 @@ def load_model(
             raise CheckpointError(f"{path}: {error}") from error
     model.train(False)
     return model
+
+
+def empty_model(path: Path, *, dtype: torch.dtype | Literal["float32", "bfloat16"] = torch.float32) -> PreTrainedModel:
+    """The model of a local checkpoint on the meta device: names and shapes, no numbers. Raises CheckpointError."""
+    try:
+        config = AutoConfig.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    with torch.device("meta"):
+        return load_model(config, dtype=dtype)
 
 
 def use_threads(num_threads: int) -> None:

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from t1.training.optimization import adamw, set_rate, take_step
 from t1.training.ranks import Ranks
-from t1.training.sharding import ExpertWeights, fill, full_weights, shard, whole
+from t1.training.sharding import ExpertWeights, fill, full_weights, materialize, shard, whole
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -32,8 +32,13 @@ class Net:
 
     @classmethod
     def of(cls, module: nn.Module, ranks: Ranks, *, lr: float, weight_decay: float, compute: torch.dtype) -> Net:
-        """Shard `module` in place over `ranks` and make its optimizer."""
+        """Shard `module` in place over `ranks` and make its optimizer.
+
+        One on the meta device gets memory for its shards, which are to be filled: see `loading.load_nets`.
+        """
         spread = shard(module, ranks, compute=compute)
+        if ranks.meshes is not None and any(weight.is_meta for weight in module.parameters()):
+            materialize(module, torch.device(ranks.meshes.dense.device_type))
         return cls(module, adamw(module, lr=lr, weight_decay=weight_decay), ranks, spread)
 
     def step(self, *, grad_clip: float) -> float:
@@ -49,7 +54,7 @@ class Net:
         return full_weights(self.module, self.spread, self.ranks)
 
     def fill(self, weights: Mapping[str, Tensor]) -> None:
-        """Take over whole weights, the same on every rank."""
+        """Take over whole weights, the same on every rank: all of them, or some."""
         fill(self.module, self.spread, self.ranks, weights)
 
     def state(self) -> dict[str, Tensor]:

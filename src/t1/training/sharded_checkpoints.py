@@ -102,17 +102,25 @@ def load_sharded(
 
 
 def export(folder: Path, policy: PreTrainedModel, net: Net) -> None:
-    """Write the policy to `folder` in Hugging Face's format, one file a layer: no rank ever holds more than a layer."""
+    """Write the policy to `folder` in Hugging Face's format, one file a layer: no rank ever holds more than a layer.
+
+    The leading rank raises what went wrong once all ranks went through all weights: the others wait in collectives.
+    """
     placed: dict[str, str] = {}
-    total = 0
+    total, problem = 0, None  # type: int, Exception | None
     for number, weights in enumerate(_by_layer(policy, net)):
-        if not net.ranks.leads:
+        if not net.ranks.leads or problem is not None:
             continue
         file = f"model-{number:05d}.safetensors"
         tensors = {name: weight.contiguous() for name, weight in revert_weight_conversion(policy, weights).items()}
-        save_file(tensors, folder / file, metadata={"format": "pt"})
+        try:
+            save_file(tensors, folder / file, metadata={"format": "pt"})
+        except (OSError, SafetensorError) as error:
+            problem = error
         placed.update(dict.fromkeys(tensors, file))
         total += sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    if problem is not None:
+        raise problem
     if net.ranks.leads:
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(placed.items()))}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))

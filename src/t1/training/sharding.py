@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
+from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from t1.training.expert_parallel import experts_of, spread_experts
@@ -66,6 +67,24 @@ def shard(
     return spread
 
 
+def materialize(module: nn.Module, device: torch.device) -> None:
+    """Give a sharded module on the meta device memory for this rank's shards; numbers come by `fill`.
+
+    Buffers that no checkpoint holds are made as transformers makes them. Weights that were one stay one.
+    """
+    homes: dict[int, list[tuple[nn.Module, str]]] = {}
+    for owner in module.modules():
+        for name, weight in owner.named_parameters(recurse=False):
+            homes.setdefault(id(weight), []).append((owner, name))
+    module.to_empty(device=device)
+    for (first, known_as), *others in homes.values():
+        for owner, name in others:
+            setattr(owner, name, getattr(first, known_as))
+    for model in (part for part in module.modules() if isinstance(part, PreTrainedModel)):
+        for part in (part for part in model.modules() if part._non_persistent_buffers_set):
+            model._init_weights(part)
+
+
 def _by_column(weight: nn.Parameter) -> Shard:
     """Experts' weights are cut along their second axis: the first is the expert, which is spread already."""
     return Shard(1)
@@ -93,10 +112,10 @@ def full_weights(module: nn.Module, spread: ExpertWeights, ranks: Ranks) -> Iter
 
 @torch.no_grad()
 def fill(module: nn.Module, spread: ExpertWeights, ranks: Ranks, weights: Mapping[str, Tensor]) -> None:
-    """Copy whole `weights` (the same on every rank) into the shards of `module`."""
-    for name, weight in module.state_dict(keep_vars=True).items():
-        target = whole(name, weight.detach(), spread, ranks.meshes)
-        source = weights[name]
+    """Copy whole `weights` (the same on every rank) into the shards of `module`: all of its weights, or some."""
+    state = module.state_dict(keep_vars=True)
+    for name, source in weights.items():
+        target = whole(name, state[name].detach(), spread, ranks.meshes)
         if isinstance(target, DTensor):
             _own_part(target, source)
         else:
