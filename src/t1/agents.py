@@ -40,7 +40,9 @@ def harness_of(config: RunConfig, model: Path) -> tuple[Renderer | ChatRenderer,
     """
     if is_token_native(config):
         native = ChatMLRenderer.from_pretrained(model)
-        return native, TerminalHarness(native, config.harness)
+        return native, TerminalHarness(native, config.harness, keeps=config.tito.keep)
+    if config.tito.keep == "text":
+        raise ConfigError(f"tito.keep: {config.agent.name} goes through the gateway, which keeps tokens; use terminal")
     renderer = renderer_for(model, config.agent.family)
     limits = config.harness
     gateway = GatewayConfig(

@@ -69,7 +69,7 @@ class Workshop:
         self.num_experts = num_experts(model) or None
         self._check_turns: TurnsCheck | None = None
         found: tuple[int, int, int] | None = None
-        if num_layers := len(routers(model)):
+        if (num_layers := len(routers(model))) and config.tito.keep == "tokens":
             assert self.num_experts is not None
             found = (num_layers, self.num_experts, text.num_experts_per_tok)
             check = capture_check(*found)

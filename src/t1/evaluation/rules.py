@@ -230,7 +230,7 @@ def failures(e: Evidence) -> Check:
 
 def value_fit(e: Evidence) -> Check | None:
     """Explained variance of the critic on the last steps: below zero it is worse than a constant."""
-    if not e.steps:
+    if not e.steps or e.config.ppo.baseline != "critic":
         return None
     command, look = _again(e, "value_fit"), _metrics("explained_variance, value_loss")
     values = _last(e.steps[e.config.ppo.critic_warmup_steps :], "explained_variance")

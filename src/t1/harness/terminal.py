@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -71,9 +72,9 @@ class TokenStream:
         view.flags.writeable = False
         return view
 
-    def extend(self, completion: IntArray, context: IntArray) -> None:
-        """Append what was sampled and what follows it. Earlier views stay as they were."""
-        self.num_sampled += len(completion)
+    def extend(self, completion: IntArray, context: IntArray, *, num_sampled: int) -> None:
+        """Append a completion of `num_sampled` sampled tokens and what follows it. Earlier views stay as they were."""
+        self.num_sampled += num_sampled
         size = self._size + len(completion) + len(context)
         if size > len(self._room):
             room = np.empty(2 * size, dtype=np.int32)
@@ -87,9 +88,15 @@ class TokenStream:
 class TerminalHarness:
     """Drives one episode with the ids as the source of truth."""
 
-    def __init__(self, renderer: Renderer, config: TerminalConfig) -> None:
+    def __init__(
+        self, renderer: Renderer, config: TerminalConfig, *, keeps: Literal["tokens", "text"] = "tokens"
+    ) -> None:
+        """`keeps` text: every completion is decoded and encoded again for the next prompt, and routes are not kept, as
+        in a stack that exchanges text. To measure what that costs, never to train well.
+        """
         self._renderer = renderer
         self._config = config
+        self._keeps = keeps
 
     async def run(
         self, task: Task, sandbox: Sandbox, sampler: Sampler, *, session: str, seed: int | None = None
@@ -117,7 +124,9 @@ class TerminalHarness:
                 return Episode(tuple(turns), StopReason.SUBMITTED)
             routing_start = len(prompt) + len(sample.completion) - 1
             message = (self._config.observation_role, turn.observation)
-            stream.extend(sample.completion, self._renderer.extend(sample.completion, [message]))
+            kept = self._kept(sample.completion)
+            context = self._renderer.extend(kept, [message])
+            stream.extend(kept, context, num_sampled=len(sample.completion))
         return Episode(tuple(turns), stop)
 
     def _opening(self, task: Task) -> Sequence[tuple[str, str]]:
@@ -133,6 +142,14 @@ class TerminalHarness:
         if len(stream.ids) >= sampler.max_context:  # turns after the context limit would only burn time (case T11)
             return StopReason.TOKEN_LIMIT
         return StopReason.TIME_LIMIT if time.monotonic() >= deadline else None
+
+    def _kept(self, completion: IntArray) -> IntArray:
+        """[C'] the completion [C] as the next prompt has it."""
+        if self._keeps == "tokens":
+            return completion
+        spelled = self._renderer.encode(self._renderer.decode(completion))
+        stop = completion[-1:] if np.isin(completion[-1:], self._renderer.stop_ids).all() else completion[:0]
+        return np.concatenate([spelled, stop]).astype(np.int32)
 
     def _params(self, turn: int, stream: TokenStream, seed: int | None) -> SamplingParams:
         sampling = self._config.sampling
@@ -168,7 +185,7 @@ class TerminalHarness:
             logprobs=sample.logprobs,
             versions=sample.versions,
             finish=sample.finish,
-            routing=sample.routing,
+            routing=sample.routing if self._keeps == "tokens" else None,
             routing_start=sample.routing_start,
             action=text,
             observation=observation,

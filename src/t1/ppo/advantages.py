@@ -65,6 +65,20 @@ def turn_gae(
     return advantages[step].to(values.dtype)
 
 
+def group_advantages(returns: Tensor, groups: Tensor) -> Tensor:
+    """Advantages [R] of whole rollouts without a critic: A_r = R_r − mean of R over the rollouts of r's group.
+
+    The group's mean is the baseline of GRPO (arXiv 2402.03300), without its division by the group's deviation, which
+    favours easy and hard tasks (Dr. GRPO, arXiv 2503.20783). `returns` [R], `groups` int64[R] from 0. A rollout that is
+    alone in its group has nothing to be compared with: 0.
+    """
+    _check_alike(groups, returns)
+    exact = returns.double()
+    sums = torch.zeros(len(returns), dtype=torch.float64, device=returns.device).index_add_(0, groups, exact)
+    counts = torch.bincount(groups, minlength=len(returns))
+    return (exact - sums[groups] / counts[groups]).to(returns.dtype)
+
+
 def whiten(advantages: Tensor, *, eps: float = 1e-8) -> Tensor:
     """Advantages [A] with mean 0 and standard deviation 1 over the batch: Â = (A − mean A) / (std A + ε).
 

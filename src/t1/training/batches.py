@@ -81,10 +81,21 @@ class Batch:
         return sum(len(t.tokens) for segments in self.segments for t in segments)
 
     @property
+    def returns(self) -> Tensor:
+        """float32[R] each rollout's reward."""
+        return self.rewards[self.lengths.cumsum(0) - 1]
+
+    @property
+    def groups(self) -> Tensor:
+        """int64[R] which rollouts are of the same group of the same task, counted from 0 in order of appearance."""
+        numbers: dict[tuple[str, int], int] = {}
+        owners = [segments[0].rollout for segments in self.segments]
+        return torch.tensor([numbers.setdefault((owner.task, owner.group), len(numbers)) for owner in owners])
+
+    @property
     def mean_reward(self) -> float:
         """The reward of an action's rollout, on average over actions."""
-        rewards = self.rewards[self.lengths.cumsum(0) - 1]
-        return float((rewards * self.lengths).sum() / self.num_actions)
+        return float((self.returns * self.lengths).sum() / self.num_actions)
 
     def packs(self, rollouts: Sequence[int], *, max_tokens: int, ranks: Ranks = ALONE) -> Packs:
         """This rank's packs of some of the rollouts (by index), whose slots point into this batch."""

@@ -47,6 +47,9 @@ class PPOConfig(BaseModel):
     grad_clip: float = Field(1.0, gt=0)
     critic_warmup_steps: int = Field(2, ge=0)
     """Steps that train only the critic, before the policy moves."""
+    baseline: Literal["critic", "group"] = "critic"
+    """What a return is compared with: the critic's value, or the mean reward of the step's rollouts of the same group
+    (`rollouts.group_size` ≥ 2). Without a critic nothing warms up, and λ has no say."""
     whiten: bool = True
     """Advantages of a batch get mean 0 and deviation 1."""
     importance_cap: float | None = Field(None, gt=0)

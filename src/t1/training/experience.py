@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from t1.errors import RoutingError
 from t1.tito import assemble, audit
+from t1.training.gap_text import Decode, Encode, trained_as_text
 from t1.types import Finding, IntArray, Rollout, Severity, Trajectory
 
 
@@ -94,4 +95,26 @@ def prepare(
         findings=tuple(findings),
         dropped=dict(dropped),
         counters=dict(counters),
+    )
+
+
+def as_text_stack(experience: Experience, *, decode: Decode, encode: Encode) -> Experience:
+    """What a stack that keeps text would have trained on: every completion re-encoded, after the audit that it fails.
+
+    A rollout of which nothing is left is dropped and counted.
+    """
+    kept = []
+    dropped = Counter(experience.dropped)
+    for rollout, segments, reward in zip(experience.rollouts, experience.trajectories, experience.rewards, strict=True):
+        texts = [trained_as_text(segment, decode=decode, encode=encode) for segment in segments]
+        if found := tuple(text for text in texts if text is not None):
+            kept.append((rollout, found, reward))
+        else:
+            dropped["text: no action is left"] += 1
+    return replace(
+        experience,
+        rollouts=tuple(rollout for rollout, _, _ in kept),
+        trajectories=tuple(segments for _, segments, _ in kept),
+        rewards=tuple(reward for _, _, reward in kept),
+        dropped=dict(dropped),
     )

@@ -29,7 +29,7 @@ class TextTrajectory:
     """A trajectory as a text stack has it, and how its tokens answer to those that were sampled."""
 
     trajectory: Trajectory
-    """Its log-probabilities and routes are not known, so 0 and None."""
+    """Its log-probabilities and routes are not known, so 0 and None; versions are those of each completion's begin."""
     origin: Indices
     """int64[T] index in the sampled trajectory of the token that stands here unchanged; −1 where there is none."""
     stretch: Indices
@@ -52,9 +52,9 @@ def as_text(trajectory: Trajectory, *, decode: Decode, encode: Encode) -> TextTr
         piece = _respell(ids, decode, encode) if sampled else _Piece(ids, np.arange(len(ids)), _NONE, _NONE)
         pieces.append(piece.at(places, num_stretches))
         num_stretches += piece.num_stretches
-    mask, turn = (
+    mask, turn, version = (
         np.concatenate([np.full(len(p.ids), column[p.first], column.dtype) for p in pieces])
-        for column in (trajectory.mask, trajectory.turn)
+        for column in (trajectory.mask, trajectory.turn, trajectory.version)
     )
     if not mask.any():
         return None
@@ -65,7 +65,7 @@ def as_text(trajectory: Trajectory, *, decode: Decode, encode: Encode) -> TextTr
         mask=mask[:size],
         logprobs=np.zeros(size, dtype=np.float32),
         turn=turn[:size],
-        version=np.zeros(size, dtype=np.int32),
+        version=version[:size],
         routing=None,
     )
     return TextTrajectory(
@@ -89,6 +89,23 @@ def stretch_differences(text: TextTrajectory, trained: FloatArray, sampled: Floa
     ours = np.bincount(text.stretch, weights=trained, minlength=size)
     shares: npt.NDArray[np.float64] = ((ours - theirs) / np.maximum(np.bincount(groups, minlength=size), 1))[groups]
     return shares
+
+
+def trained_as_text(trajectory: Trajectory, *, decode: Decode, encode: Encode) -> Trajectory | None:
+    """What a text stack trains on in place of the trajectory; None where no action would be left.
+
+    Its log-probabilities are the sampler's: a stretch of other ids has the sum of those that were sampled, in equal
+    shares, and an unchanged token its own.
+    """
+    text = as_text(trajectory, decode=decode, encode=encode)
+    if text is None:
+        return None
+    sampled, known = trajectory.logprobs[trajectory.mask], text.sampled_stretch >= 0
+    counts = np.bincount(text.stretch)
+    sums = np.bincount(text.sampled_stretch[known], weights=sampled[known], minlength=len(counts))
+    logprobs = text.trajectory.logprobs.copy()
+    logprobs[text.trajectory.mask] = (sums / np.maximum(counts, 1))[text.stretch]
+    return replace(text.trajectory, logprobs=logprobs)
 
 
 def _cuts(trajectory: Trajectory) -> Indices:
