@@ -26,6 +26,7 @@ LAYERS = (
     {"workshop"},
     {"stages"},
     {"quickstart"},
+    {"ablate"},
     {"cli", "__main__"},
 )
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}

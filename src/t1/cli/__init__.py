@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import typer
 
+from t1.cli.ablate import ablate
 from t1.cli.audit import audit
 from t1.cli.doctor import doctor
 from t1.cli.eval import evaluate
@@ -51,6 +52,7 @@ app.command()(rollout)
 app.command()(sft)
 app.command()(train)
 app.command("eval")(evaluate)
+app.command()(ablate)
 app.command()(audit)
 app.command()(view)
 app.command()(verdict)
