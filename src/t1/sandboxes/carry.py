@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from t1.sandboxes.dockerfile import SYSTEM
@@ -16,6 +16,13 @@ from t1.sandboxes.untar import lay_out
 
 UNCARRIED = frozenset({*SYSTEM, "boot", "logs", "run"})
 """Top-level directories that always come from the image (or the verifier), whatever the agent did there."""
+
+
+def without(diff: str, mounted: Iterable[str]) -> str:
+    """The diff without what the engine itself made so that something could be mounted there."""
+    made = {f"/{path.lstrip('/')}" for path in mounted}
+    made |= {str(parent) for path in made for parent in PurePosixPath(path).parents}
+    return "".join(f"{line}\n" for line in diff.splitlines() if line.partition(" ")[2] not in made)
 
 
 def changed_places(diff: str) -> list[str]:

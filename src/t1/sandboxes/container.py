@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from t1.errors import SandboxError, SandboxTimeout, SandboxVanished
-from t1.sandboxes.carry import changed_outside, changed_places, left_behind, unpack
+from t1.sandboxes.carry import changed_outside, changed_places, left_behind, unpack, without
 from t1.sandboxes.engine import CALL_S, ContainerEngine
 from t1.sandboxes.leases import remove
 from t1.sandboxes.output import BoundedOutput
@@ -41,6 +41,7 @@ class ContainerSandbox:
         mounted: Mapping[str, Path],
         *,
         changed: Sequence[str],
+        readable: Sequence[str],
         reach: Mapping[int, Address],
         open_timeout_s: float,
         closed: Callable[[ContainerSandbox], None],
@@ -52,6 +53,7 @@ class ContainerSandbox:
         self._creation = creation
         self._mounted = mounted
         self._changed = changed
+        self._readable = readable
         self._addresses = reach
         self._reach: Reach | None = None
         self._open_timeout_s = open_timeout_s
@@ -175,9 +177,12 @@ class ContainerSandbox:
 
     async def changed(self) -> list[str]:
         """The top-level directories that differ from the task's image, of those that may be carried."""
-        diff = await self._engine.must("diff", self.id, timeout_s=COPY_S)
-        found = changed_places(diff.output.decode("utf-8", "replace"))
-        return sorted({*found, *self._changed})
+        return sorted({*changed_places(await self._diff()), *self._changed})
+
+    async def _diff(self) -> str:
+        """What differs from the task's image, as the engine prints it: lines of kind and path."""
+        found = await self._engine.must("diff", self.id, timeout_s=COPY_S)
+        return without(found.output.decode("utf-8", "replace"), self._readable)
 
     async def _export(self) -> FileChanges:
         await self._kill()
@@ -186,7 +191,7 @@ class ContainerSandbox:
         places: dict[str, str] = {}
         uncarried: tuple[str, ...] = ()
         if self._shell is not None:
-            diff = (await self._engine.must("diff", self.id, timeout_s=COPY_S)).output.decode("utf-8", "replace")
+            diff = await self._diff()
             uncarried = changed_outside(diff)
             for place in sorted({*changed_places(diff), *self._changed}):
                 words = self._engine.words("cp", f"{self.id}:{place}", "-")

@@ -38,7 +38,8 @@ class ContainerProvider:
     engine's network for tasks that ask for it.
 
     `default_image` serves tasks that bring neither a Dockerfile nor `docker_image`. Images are built on the engine's
-    network `build_network`, named by the digest of what went in, and kept.
+    network `build_network`, named by the digest of what went in, and kept. `reach` and `readable`: see
+    NamespaceProvider; only the agent's sandbox has them.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class ContainerProvider:
         open_timeout_s: float = 60.0,
         lease_s: float = LEASE_S,
         reach: Mapping[int, Address] | None = None,
+        readable: Sequence[Path] = (),
         allow_lists: AllowLists | None = None,
         label: str = "",
     ) -> None:
@@ -63,6 +65,7 @@ class ContainerProvider:
         self._open_timeout_s = open_timeout_s
         self._lease_s = lease_s
         self._reach = dict(reach or {})
+        self._readable = tuple(path.absolute() for path in readable)
         self._allow_lists = allow_lists
         self._label = label
         self._images = ImageCache(self._engine, default_image, build_network)
@@ -156,7 +159,7 @@ class ContainerProvider:
         number = f"s{next(self._numbers)}"
         name, directory = f"t1-{home.name.rpartition('-')[2]}-{number}", home / number
         mounted = {**carried, LOGS: _make_logs(directory)}
-        readonly = {} if tests is None else {"/tests": tests}
+        readonly = {str(path): path for path in self._readable} if tests is None else {"/tests": tests}
         creation = [
             *("run", "--interactive", "--name", name, "--pull=never", "--workdir", "/", "--entrypoint", "/bin/bash"),
             *self._labels(),
@@ -174,6 +177,7 @@ class ContainerProvider:
             directory,
             mounted,
             changed=changed,
+            readable=tuple(readonly),
             reach=reach or {},
             open_timeout_s=self._open_timeout_s,
             closed=self._open.discard,

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from t1.errors import SandboxTimeout, SandboxUnavailable, SandboxVanished
+from t1.errors import InfrastructureError, SandboxTimeout, SandboxUnavailable, SandboxVanished
 from t1.protocols import Sandbox, SandboxProvider
 from t1.types import CommandResult, FileChanges, Task
 
@@ -21,8 +22,9 @@ from t1.types import CommandResult, FileChanges, Task
 class PoolLimits:
     """What a pool allows."""
 
-    max_open: int = 64
-    """Agents' sandboxes that live at the same time; a pristine one comes on top, since it lives beside its agent's."""
+    max_open: int | None = 64
+    """Agents' sandboxes that live at the same time; a pristine one comes on top, since it lives beside its agent's.
+    None = no bound."""
     opens_per_s: float | None = None
     """A provider's rate limit; None = no limit."""
     wait_s: float = 600.0
@@ -30,17 +32,18 @@ class PoolLimits:
     lease_s: float = 24 * 3600.0
     """How long one sandbox may live: then it is closed, and whoever still uses it finds that it has vanished."""
     num_warm: int = 0
-    """Sandboxes that are kept ready for each task that was named to `warm`."""
+    """Sandboxes that are kept ready for each task that was opened lately, or named to `warm`."""
+    ready_s: float = 60.0
+    """How long one waits ready: then it is closed, and its task is warm no more until it is opened again."""
 
 
 class PooledSandbox:
     """A sandbox on lease. It gives its place back when it is closed."""
 
-    def __init__(self, inner: Sandbox, expires: float, closed: Callable[[PooledSandbox], None]) -> None:
+    def __init__(self, inner: Sandbox, closed: Callable[[PooledSandbox], None]) -> None:
         self.inner = inner
-        self.expires = expires
-        """On the monotonic clock."""
         self._closed = closed
+        self._timer: asyncio.TimerHandle | None = None
         self._expired = False
 
     @property
@@ -66,13 +69,24 @@ class PooledSandbox:
 
     async def close(self) -> None:
         """See `protocols.Sandbox.close`. The place is free when this returns, whatever went wrong."""
+        self.unlease()
         try:
             await self.inner.close()
         finally:
             self._closed(self)
 
+    def lease(self, seconds: float, over: Callable[[PooledSandbox], None]) -> None:
+        """Begin the lease, or begin it anew: `over` is called when it ends."""
+        self.unlease()
+        self._timer = asyncio.get_running_loop().call_later(seconds, over, self)
+
+    def unlease(self) -> None:
+        """Nothing ends any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
     async def expire(self) -> None:
-        """End the lease."""
+        """The lease is over; whoever still holds the sandbox reads so."""
         self._expired = True
         await self.close()
 
@@ -99,13 +113,13 @@ class SandboxPool:
     def __init__(self, provider: SandboxProvider, limits: PoolLimits | None = None) -> None:
         self._provider = provider
         self._limits = limits or PoolLimits()
-        self._places = asyncio.Semaphore(self._limits.max_open)
+        self._places = asyncio.Semaphore(self._limits.max_open or sys.maxsize)
         self._pace = Pace(self._limits.opens_per_s)
         self._agents: set[PooledSandbox] = set()
         self._pristine: set[PooledSandbox] = set()
         self._stock: dict[str, list[PooledSandbox]] = {}
         self._filling: dict[str, asyncio.Task[None]] = {}
-        self._expiring: asyncio.Task[None] | None = None
+        self._expiring: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @property
@@ -116,11 +130,11 @@ class SandboxPool:
     async def open(self, task: Task) -> PooledSandbox:
         """See `protocols.SandboxProvider.open`: a ready one, else a new one when there is a place."""
         stock = self._stock.get(_key(task), [])
-        if stock:
-            sandbox = stock.pop(0)
+        sandbox = stock.pop(0) if stock else await self._open(task)
+        sandbox.lease(self._limits.lease_s, self._over)
+        if self._limits.num_warm:
             self._fill(task)
-            return sandbox
-        return await self._open(task)
+        return sandbox
 
     async def open_pristine(self, task: Task, changes: FileChanges) -> PooledSandbox:
         """See `protocols.SandboxProvider.open_pristine`. It waits for the pace, never for a place: the agent's sandbox
@@ -129,9 +143,9 @@ class SandboxPool:
         self._check_open()
         await self._pace.turn()
         inner = await self._provider.open_pristine(task, changes)
-        sandbox = PooledSandbox(inner, time.monotonic() + self._limits.lease_s, self._pristine.discard)
+        sandbox = PooledSandbox(inner, self._pristine.discard)
         self._pristine.add(sandbox)
-        self._watch()
+        sandbox.lease(self._limits.lease_s, self._over)
         return sandbox
 
     async def _open(self, task: Task) -> PooledSandbox:
@@ -152,9 +166,8 @@ class SandboxPool:
         except BaseException:
             self._places.release()
             raise
-        sandbox = PooledSandbox(inner, time.monotonic() + self._limits.lease_s, self._give_back)
+        sandbox = PooledSandbox(inner, self._give_back)
         self._agents.add(sandbox)
-        self._watch()
         return sandbox
 
     async def _make_way(self, task: Task) -> None:
@@ -174,7 +187,6 @@ class SandboxPool:
 
     async def warm(self, task: Task) -> None:
         """Open the task's ready sandboxes now, and a new one whenever one of them is taken."""
-        self._stock.setdefault(_key(task), [])
         await self._refill(task)
 
     def _fill(self, task: Task) -> None:
@@ -191,33 +203,33 @@ class SandboxPool:
             done.exception()
 
     async def _refill(self, task: Task) -> None:
-        stock = self._stock[_key(task)]
-        while len(stock) < self._limits.num_warm and not self._places.locked():
-            stock.append(await self._open(task))
+        key = _key(task)
+        while len(self._stock.setdefault(key, [])) < self._limits.num_warm and not self._places.locked():
+            sandbox = await self._open(task)
+            sandbox.lease(min(self._limits.ready_s, self._limits.lease_s), self._over)
+            self._stock.setdefault(key, []).append(sandbox)
 
-    def _watch(self) -> None:
-        """See to it that leases end."""
-        if self._expiring is None or self._expiring.done():
-            self._expiring = asyncio.get_running_loop().create_task(self._expire())
+    def _over(self, sandbox: PooledSandbox) -> None:
+        """A lease is over. A task whose last ready sandbox nobody took is not warm any more."""
+        for key, stock in list(self._stock.items()):
+            if sandbox in stock:
+                stock.remove(sandbox)
+                if not stock:
+                    del self._stock[key]
+        expiring = asyncio.get_running_loop().create_task(self._expire(sandbox))
+        self._expiring.add(expiring)
+        expiring.add_done_callback(self._expiring.discard)
 
-    async def _expire(self) -> None:
-        while leased := sorted((*self._agents, *self._pristine), key=lambda sandbox: sandbox.expires):
-            first = leased[0]
-            await asyncio.sleep(max(0.0, first.expires - time.monotonic()))
-            if time.monotonic() >= first.expires and (first in self._agents or first in self._pristine):
-                for stock in self._stock.values():
-                    if first in stock:
-                        stock.remove(first)
-                with contextlib.suppress(Exception):
-                    await first.expire()
+    async def _expire(self, sandbox: PooledSandbox) -> None:
+        with contextlib.suppress(InfrastructureError):  # its place is free all the same
+            await sandbox.expire()
 
     async def close(self) -> None:
         """See `protocols.SandboxProvider.close`: everything that is open, ready or being opened, and the provider."""
         self._closed = True
-        working = [*self._filling.values(), *([self._expiring] if self._expiring is not None else [])]
-        for job in working:
-            job.cancel()
-        await asyncio.gather(*working, return_exceptions=True)
+        for filling in self._filling.values():
+            filling.cancel()
+        await asyncio.gather(*self._filling.values(), *self._expiring, return_exceptions=True)
         leased = [*self._agents, *self._pristine]
         results = await asyncio.gather(*(sandbox.close() for sandbox in leased), return_exceptions=True)
         self._stock.clear()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from t1.errors import ConfigError
 from t1.protocols import SandboxProvider
 from t1.sandboxes.containers import ContainerProvider
 from t1.sandboxes.namespaces import NamespaceProvider
+from t1.sandboxes.pool import PoolLimits, SandboxPool
 from t1.sandboxes.proxy import AllowLists
+
+_DEFAULT = PoolLimits()
 
 
 def make_provider(
@@ -22,22 +26,33 @@ def make_provider(
     label: str = "",
     reach: Mapping[int, tuple[str, int]] | None = None,
     readable: Sequence[Path] = (),
+    pool: Mapping[str, Any] | None = None,
 ) -> SandboxProvider:
-    """Sandboxes of this kind.
+    """Sandboxes of this kind, behind a pool where `pool` bounds anything (keys of `[sandboxes.pool]`).
 
     `network`: "none", "listed" (the hosts that a task's allow-list names), or "all" (also every public host, for tasks
     that ask for the network); always through a proxy. `rootfs` is of namespaces, `image` of containers: what a task
     without an image of its own starts from. `reach` and `readable`: see NamespaceProvider. Raises ConfigError for a
     setting that the kind does not have.
     """
+    if limits := pool_limits(**(pool or {})):
+        provider = make_provider(
+            kind, root=root, rootfs=rootfs, image=image, network=network, label=label, reach=reach, readable=readable
+        )
+        return SandboxPool(provider, limits)
     place = Path(root) if root else None
     lists = None if network == "none" else AllowLists(internet=network == "all")
     if kind == "containers":
         if rootfs:
             raise ConfigError("sandboxes.rootfs: containers have images; set sandboxes.image")
-        if reach or readable:
-            raise ConfigError("agent.name: an agent inside the sandbox needs sandboxes.kind = namespaces")
-        return ContainerProvider(place, default_image=image or None, allow_lists=lists, label=label)
+        return ContainerProvider(
+            place,
+            default_image=image or None,
+            allow_lists=lists,
+            label=label,
+            reach=reach or {},
+            readable=readable,
+        )
     if image:
         raise ConfigError("sandboxes.image: namespaces have no images; set sandboxes.rootfs, or kind to containers")
     return NamespaceProvider(
@@ -48,3 +63,19 @@ def make_provider(
         reach=reach or {},
         readable=tuple(readable),
     )
+
+
+def pool_limits(
+    *,
+    max_open: int = 0,
+    opens_per_s: float | None = None,
+    wait_s: float = _DEFAULT.wait_s,
+    lease_s: float | None = None,
+    num_warm: int = 0,
+    ready_s: float = _DEFAULT.ready_s,
+) -> PoolLimits | None:
+    """What a pool is to bound; None where it would bound nothing."""
+    if not max_open and opens_per_s is None and lease_s is None and not num_warm:
+        return None
+    lease = _DEFAULT.lease_s if lease_s is None else lease_s
+    return PoolLimits(max_open or None, opens_per_s, wait_s, lease, num_warm, ready_s)

@@ -227,6 +227,27 @@ asyncio.run(main())
 
 
 @needs_engine
+async def test_what_of_the_host_is_readable_inside_is_no_change_of_the_agent_s(
+    engine: ContainerEngine, make_task: Callable[..., Task], tmp_path: Path
+) -> None:
+    installation = tmp_path / "opt" / "agent"
+    installation.mkdir(parents=True)
+    (installation / "program").write_text("#!/bin/sh\necho hello\n")
+    (installation / "program").chmod(0o755)
+    provider = ContainerProvider(engine=engine, default_image=BASE_IMAGE, readable=[installation], label="tests")
+    try:
+        sandbox = await provider.open(make_task())
+        assert (await sandbox.run(f"{installation}/program", timeout_s=20)).output == "hello\n"
+        assert (await sandbox.run(f"echo x > {installation}/program", timeout_s=20)).exit_code != 0
+        await sandbox.run("mkdir -p /app && echo done > /app/done.txt", timeout_s=20)
+        changes = await sandbox.stop()
+        assert set(changes.places) == {"/app"}
+        assert set(changes.uncarried) <= {"/etc"}  # where the engine itself writes
+    finally:
+        await provider.close()
+
+
+@needs_engine
 async def test_containers_of_a_killed_owner_are_swept(engine: ContainerEngine, tmp_path: Path) -> None:
     """Case F3."""
     owner = subprocess.Popen(  # noqa: ASYNC220

@@ -110,6 +110,23 @@ async def test_opens_keep_the_pace(task: Task) -> None:
     await pool.close()
 
 
+async def test_a_task_that_was_opened_stays_warm_until_nobody_wants_it(task: Task) -> None:
+    fake = FakeSandboxProvider()
+    pool = SandboxPool(fake, PoolLimits(max_open=None, num_warm=1, ready_s=0.05))
+    first = await pool.open(task)
+    await until(lambda: len(fake.live) == 2)
+    (ready,) = set(fake.live) - {first.id}
+    second = await pool.open(task)
+    assert second.id == ready
+    await until(lambda: len(fake.live) == 3)
+    await until(lambda: len(fake.live) == 2)
+    await asyncio.sleep(0.1)
+    assert set(fake.live) == {first.id, second.id}
+    await second.run("true", timeout_s=1)
+    await pool.close()
+    assert not fake.live
+
+
 async def test_a_ready_sandbox_makes_way_for_another_task(task: Task) -> None:
     fake = FakeSandboxProvider()
     pool = SandboxPool(fake, PoolLimits(max_open=1, num_warm=1, wait_s=1.0))
