@@ -231,6 +231,8 @@ class FileChanges:
     """Absolute paths outside the places that the agent changed; no verifier ever sees them."""
     outlived: tuple[str, ...] = ()
     """Command lines of processes that were still running when the agent was stopped (bounded)."""
+    blind: str = ""
+    """What the backend could not see of the changes, and why; the verdict does not depend on it, the evidence does."""
 
 
 class AssertionStatus(StrEnum):
@@ -320,6 +322,8 @@ class Verdict:
     duration_s: float = 0.0
     report_error: str = ""
     """Why the per-assertion report is missing, where it is."""
+    own_reward: float | None = None
+    """The verifier's own number between 0 and 1, where that decided; benchmarks with partial credit score by it."""
 
     @property
     def tampered(self) -> bool:

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,7 @@ from t1.cli.settings import Settings, split_settings, tasks_of
 
 if TYPE_CHECKING:
     from t1.config import RunConfig
-    from t1.evaluation.benchmarks import Benchmark
+    from t1.evaluation.benchmarks import Benchmark, Protocol
     from t1.evaluation.results import Attempt, Conditions
     from t1.tasks import Suite
     from t1.types import Rollout, Task
@@ -29,7 +29,11 @@ def evaluate(
     settings: Settings = None,
     tasks: Annotated[
         str | None,
-        typer.Option(help="A directory of tasks in Harbor's format, or a named benchmark.", show_default=False),
+        typer.Option(
+            help="A directory of tasks in Harbor's format, a named benchmark, REGISTRY.json#NAME@VERSION, "
+            "or harbor:NAME@VERSION.",
+            show_default=False,
+        ),
     ] = None,
     policy: Annotated[
         str | None,
@@ -42,6 +46,21 @@ def evaluate(
         str | None, typer.Option(help="terminal, terminus-2, mini-swe-agent, … (agent.name)", show_default=False)
     ] = None,
     attempts: Annotated[int | None, typer.Option(min=1, help="Attempts at each task.", show_default=False)] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="t1, leaderboard, or none: attempts, harness, sampling and time limits. Default: the benchmark's own.",
+            show_default=False,
+        ),
+    ] = None,
+    trained: Annotated[
+        Path | None,
+        typer.Option(
+            help="The run or the tasks that the policy was trained on, to look for these tasks there. "
+            "Default: the run that the checkpoint lies in.",
+            show_default=False,
+        ),
+    ] = None,
     against: Annotated[
         Path | None, typer.Option(help="An earlier --out: compare task by task.", show_default=False)
     ] = None,
@@ -58,24 +77,27 @@ def evaluate(
     Example: **t1 eval --tasks suites/basics --policy runs/quickstart/checkpoints/rl --attempts 4 --out evals/rl**
     """
     from t1.config import load_config
-    from t1.evaluation.benchmarks import find_tasks
     from t1.evaluation.endpoints import is_endpoint
     from t1.evaluation.results import read_attempts
+    from t1.evaluation.task_sets import find_tasks
 
     earlier = read_attempts(against) if against is not None else None  # a mistake there is said before the work
     path, benchmark = find_tasks(tasks) if tasks is not None else (None, None)
     file, overrides = split_settings(settings or ())
+    remote = policy if policy is not None and is_endpoint(policy) else None
+    rules = protocol_of(protocol, benchmark)
     options = [f"tasks.path={path}"] if path is not None else []
-    options += _policy_settings(policy) + ([f"agent.name={harness}"] if harness is not None else [])
-    wanted = attempts or (benchmark.protocol.attempts if benchmark is not None else None)
-    options += [f"evaluation.rollouts_per_task={wanted}"] if wanted is not None else []
+    options += _policy_settings(policy) + _protocol_settings(rules, remote=remote is not None)
+    options += [f"agent.name={harness}"] if harness is not None else []
+    options += [f"evaluation.rollouts_per_task={attempts}"] if attempts is not None else []
     config = load_config(file, [*options, *overrides])
     suite = tasks_of(config)
+    suite = replace(suite, heldout=tuple(map(rules.limit, suite.heldout))) if rules is not None else suite
     started = time.monotonic()
-    remote = policy if policy is not None and is_endpoint(policy) else None
     measured = measure_endpoint(config, remote, suite) if remote else measure_checkpoint(config, suite)
-    conditions = conditions_of(config, measured, suite, benchmark)
-    publish(measured, conditions, benchmark, earlier, out, as_json, wall_s=time.monotonic() - started)
+    conditions = conditions_of(config, measured, suite, benchmark, rules)
+    seen = exposure_of(measured, trained, None if remote else Path(measured.policy))
+    publish(measured, conditions, benchmark, earlier, seen, out, as_json, wall_s=time.monotonic() - started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +109,31 @@ class Measured:
     attempts: Sequence[Attempt]
     policy: str
     policy_digest: str
+
+
+def protocol_of(name: str | None, benchmark: Benchmark | None) -> Protocol | None:
+    """The protocol that was asked for, else the benchmark's own; None for `none`, and for any other set of tasks."""
+    from t1.errors import ConfigError
+    from t1.evaluation.benchmarks import PROTOCOLS
+
+    chosen = name or (benchmark.protocol if benchmark is not None else "none")
+    if chosen not in (*PROTOCOLS, "none"):
+        raise ConfigError(f"--protocol {chosen!r} is none of {', '.join(PROTOCOLS)}, none")
+    return PROTOCOLS.get(chosen)
+
+
+def _protocol_settings(protocol: Protocol | None, *, remote: bool) -> list[str]:
+    """The settings of a protocol; an endpoint keeps to our own harness, and the departure is named."""
+    settings = protocol.settings() if protocol is not None else []
+    return [one for one in settings if not (remote and one.startswith("agent.name="))]
+
+
+def exposure_of(measured: Measured, trained: Path | None, checkpoint: Path | None) -> dict[str, Any] | None:
+    """Which of the tasks the policy was trained on; None where nobody knows what it was trained on."""
+    from t1.evaluation.exposure import exposure, run_of
+
+    place = trained or (run_of(checkpoint) if checkpoint is not None else None)
+    return exposure(measured.tasks, measured.rollouts, place).as_dict() if place is not None else None
 
 
 def _policy_settings(policy: str | None) -> list[str]:
@@ -140,7 +187,9 @@ def measure_endpoint(config: RunConfig, policy: str, suite: Suite) -> Measured:
     return Measured(tasks, rollouts, rows, policy, model)
 
 
-def conditions_of(config: RunConfig, measured: Measured, suite: Suite, benchmark: Benchmark | None) -> Conditions:
+def conditions_of(
+    config: RunConfig, measured: Measured, suite: Suite, benchmark: Benchmark | None, rules: Protocol | None
+) -> Conditions:
     """What stands beside every score of this evaluation."""
     from t1.evaluation.benchmarks import departures
     from t1.evaluation.results import Conditions
@@ -148,15 +197,11 @@ def conditions_of(config: RunConfig, measured: Measured, suite: Suite, benchmark
 
     environment = describe_environment(config.evaluation.seed)
     limits = config.harness.model_dump(mode="json", exclude={"sampling", "system_prompt"})
-    protocol = ""
-    if benchmark is not None:
-        differs = departures(
-            benchmark,
-            harness=config.agent.name,
-            attempts=config.evaluation.rollouts_per_task,
-            num_tasks=len(measured.tasks),
-        )
-        protocol = f"{benchmark.title}; {'departs from it: ' + '; '.join(differs) if differs else 'as published'}"
+    protocol = benchmark.title if benchmark is not None else ""
+    if rules is not None:
+        differs = departures(rules, config, measured.tasks, benchmark.num_tasks if benchmark is not None else None)
+        kept = f"departs from it: {'; '.join(differs)}" if differs else "kept"
+        protocol = " · ".join(part for part in (protocol, f"protocol {rules.name} ({rules.source})", kept) if part)
     return Conditions(
         policy=measured.policy,
         policy_digest=measured.policy_digest,
@@ -178,6 +223,7 @@ def publish(
     conditions: Conditions,
     benchmark: Benchmark | None,
     earlier: tuple[list[Attempt], Conditions] | None,
+    seen: dict[str, Any] | None,
     out: Path | None,
     as_json: bool,
     *,
@@ -190,15 +236,15 @@ def publish(
 
     from t1.evaluation.attempts import compare_tasks
     from t1.evaluation.benchmarks import published_for
-    from t1.evaluation.documents import comparison, comparison_text, results_markdown, results_table
+    from t1.evaluation.documents import comparison, comparison_text, exposure_text, results_markdown, results_table
     from t1.evaluation.results import summarize, tallies, write_results
 
     found: dict[str, Any] | None = None
     if earlier is not None and (pair := compare_tasks(tallies(earlier[0]), tallies(measured.attempts))) is not None:
         found = comparison(pair, asdict(earlier[1]), asdict(conditions))
-    results = {"conditions": asdict(conditions), "summary": summarize(measured.attempts)}
+    results = {"conditions": asdict(conditions), "summary": summarize(measured.attempts), "exposure": seen}
     if out is not None:
-        results = write_results(out, measured.attempts, conditions, against=found)
+        results = write_results(out, measured.attempts, conditions, against=found, exposure=seen)
         page = results_markdown(results, published=published_for(benchmark), against=found)
         (out / "results.md").write_text(page, encoding="utf-8")
         write_pages(out, measured, conditions, wall_s)
@@ -207,6 +253,8 @@ def publish(
         return
     console = Console()
     console.print(results_table(results))
+    if seen is not None:
+        console.print(exposure_text(seen), markup=False)
     if found is not None:
         console.print(comparison_text(found), markup=False)
     for row in published_for(benchmark):

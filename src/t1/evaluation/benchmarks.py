@@ -1,33 +1,58 @@
-"""Named benchmarks: their protocols as data, where their tasks come from, and scores that others published.
+"""Named benchmarks and the protocols that scores of them were measured under, as data; scores that others published.
 
-A protocol says what a score of that name was measured under; what is not published is None, and nothing is guessed.
-Published scores are never mixed with measured ones: another harness, another time limit or another set of tasks makes
-another number. Boundary: data, and finding a set of tasks on disk; nothing is downloaded.
+What is not published is None, and nothing is guessed. Published scores are never mixed with measured ones: another
+harness, another time limit or another set of tasks makes another number. Boundary: data; finding tasks is
+`task_sets`' business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from t1.errors import TaskError
+from t1.config import RunConfig
+from t1.types import Limits, Task
 
-SUITES = Path("suites")
-"""Where a named benchmark is looked for, by its name."""
+_PREPRINT = "T1 preprint, arXiv 2609.11042"
+Metric = Literal["solved", "reward"]
+"""What a score is a mean of: tasks solved, or the verifier's own reward between 0 and 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What a score under the benchmark's name was measured under."""
+    """What a score under some name was measured under. None: not said, and left to whoever measures."""
 
-    harness: str | None
-    attempts: int | None
-    """Attempts at each task; the score is their mean."""
-    time_limit: str | None
-    sampling: str | None
+    name: str
     source: str
     """Where that is said."""
+    harness: str | None = None
+    attempts: int | None = None
+    """Attempts at each task; the score is their mean."""
+    max_turns: int | None = None
+    agent_timeout_s: float | None = None
+    """Of every task. None: each task's own, from its task.toml."""
+    verifier_timeout_s: float | None = None
+    max_context: int | None = None
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    """Of `harness.sampling`; empty: not said."""
+    note: str = ""
+
+    def settings(self) -> list[str]:
+        """`section.key=value` for all of it that the configuration knows; what the command line says wins over it."""
+        values = {
+            "agent.name": self.harness,
+            "evaluation.rollouts_per_task": self.attempts,
+            "harness.max_turns": self.max_turns,
+            **{f"harness.sampling.{key}": value for key, value in self.sampling.items()},
+        }
+        return [f"{key}={value}" for key, value in values.items() if value is not None]
+
+    def limit(self, task: Task) -> Task:
+        """The task under this protocol's time limits; its digest stays, the files are the same."""
+        limits = task.limits if self.agent_timeout_s is None else Limits(self.agent_timeout_s)
+        timeout_s = self.verifier_timeout_s or task.verifier.timeout_s
+        return replace(task, limits=limits, verifier=replace(task.verifier, timeout_s=timeout_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +62,9 @@ class Benchmark:
     name: str
     title: str
     num_tasks: int | None
-    protocol: Protocol
+    metric: Metric
+    protocol: str
+    """Name of the protocol that holds unless another is asked for."""
     download: str
     """What to run where the tasks are not here."""
 
@@ -49,14 +76,36 @@ class Published:
     benchmark: str
     policy: str
     score: float
-    """Share of tasks solved."""
+    """Of the benchmark's metric, between 0 and 1."""
     harness: str
     turns: float | None
     """Mean turns a task, where published."""
     source: str
 
 
-_T1 = "the T1 preprint of 10 September 2026"
+PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol(
+            name="t1",
+            source=f"{_PREPRINT}, section 6.1: one configuration for all three suites",
+            harness="terminus-2",
+            attempts=3,
+            max_turns=60,
+            agent_timeout_s=3600.0,
+            verifier_timeout_s=900.0,
+            max_context=96_000,
+            sampling={"temperature": 0.1, "top_p": 0.95, "top_k": 20},
+            note="thinking off, the agent summarises its own history; section 6.4 speaks of 94.4 turns on average and "
+            "of a ceiling of 500, which 60 turns contradict",
+        ),
+        Protocol(
+            name="leaderboard",
+            source="tbench.ai: at least five runs of every task, time limits and resources unchanged, any harness",
+            attempts=5,
+        ),
+    )
+}
 BENCHMARKS = {
     benchmark.name: benchmark
     for benchmark in (
@@ -64,59 +113,53 @@ BENCHMARKS = {
             name="terminal-bench-2.1",
             title="Terminal-Bench 2.1",
             num_tasks=89,
-            protocol=Protocol(
-                harness="terminus-2",
-                attempts=5,
-                time_limit="each task's own agent.timeout_sec",
-                sampling=None,
-                source="the leaderboard at tbench.ai: at least five runs of every task, limits unchanged; "
-                f"Terminus-2 is the harness of {_T1}",
-            ),
+            metric="solved",
+            protocol="t1",
             download="git clone https://github.com/harbor-framework/terminal-bench-2-1 /tmp/tb21 && "
             "mkdir -p suites && cp -r /tmp/tb21/tasks suites/terminal-bench-2.1",
         ),
         Benchmark(
             name="long-horizon-terminal-bench",
             title="Long-Horizon Terminal Bench",
-            num_tasks=None,
-            protocol=Protocol("terminus-2", None, None, None, f"the harness: {_T1}; the rest is not published there"),
-            download="get its task directories from its authors (`harbor dataset list` shows what a registry offers), "
+            num_tasks=46,
+            metric="reward",
+            protocol="t1",
+            download="get its task directories from its authors (arXiv 2607.08964), "
             "then copy them to suites/long-horizon-terminal-bench",
         ),
         Benchmark(
             name="terminal-bench-hard",
             title="Terminal-Bench Hard",
-            num_tasks=None,
-            protocol=Protocol("terminus-2", None, None, None, f"the harness: {_T1}; the rest is not published there"),
+            num_tasks=100,
+            metric="solved",
+            protocol="t1",
             download="get its list of tasks from its authors, "
-            "then copy those directories of Terminal-Bench to suites/terminal-bench-hard",
+            "then copy those directories to suites/terminal-bench-hard",
         ),
     )
 }
-PUBLISHED = (
-    Published("terminal-bench-2.1", "T1 (122B-A10B), RL", 0.640, "terminus-2", 94.4, _T1),
-    Published("terminal-bench-2.1", "T1 (122B-A10B), SFT", 0.494, "terminus-2", 31.5, _T1),
-    Published("terminal-bench-2.1", "Qwen3.5-122B-A10B, base", 0.438, "terminus-2", None, _T1),
-    Published("long-horizon-terminal-bench", "T1 (122B-A10B), RL", 0.279, "terminus-2", None, _T1),
-    Published("terminal-bench-hard", "T1 (122B-A10B), RL", 0.380, "terminus-2", None, _T1),
-)
 
 
-def find_tasks(name: str, *, suites: Path = SUITES) -> tuple[Path, Benchmark | None]:
-    """The directory of a set of tasks: a path, or a benchmark's name, then below `suites`.
+def _published() -> Iterator[Published]:
+    """The preprint's own rows, and those that it measured under the same harness."""
+    tb, lhtb, hard = BENCHMARKS
+    table, figures = f"{_PREPRINT}, table 1", f"{_PREPRINT}, figures 10 and 11"
+    model = "Qwen3.5-122B-A10B"
+    for policy, scores, turns in (
+        (f"T1 ({model}), RL", (0.640, 0.279, 0.380), 94.4),
+        (f"T1 ({model}), SFT", (0.494, 0.236, 0.283), 31.5),
+        (f"{model}, base", (0.438, 0.189, 0.200), 41.1),
+    ):
+        for name, score in zip((tb, lhtb, hard), scores, strict=True):
+            shown = turns if name == tb else None
+            yield Published(name, policy, score, "terminus-2", shown, table if name != hard else figures)
+    yield Published(tb, f"{model}, RL on binary reward", 0.472, "terminus-2", None, table)
+    yield Published(tb, f"{model}, RL before the audit of tasks", 0.599, "terminus-2", None, table)
+    for policy, score in (("Claude Opus 4.7", 0.661), ("Claude Opus 4.6", 0.638), ("GPT-5.4", 0.548)):
+        yield Published(tb, policy, score, "terminus-2", None, table)
 
-    Raises TaskError where a benchmark is not here yet; the message says what to download.
-    """
-    benchmark = BENCHMARKS.get(name)
-    if benchmark is None:
-        path = Path(name)
-        if not path.exists():
-            raise TaskError(path, f"no such set of tasks; named ones are {', '.join(BENCHMARKS)}")
-        return path, None
-    path = suites / name
-    if not path.is_dir():
-        raise TaskError(path, f"{benchmark.title} is not here yet: {benchmark.download}")
-    return path, benchmark
+
+PUBLISHED = tuple(_published())
 
 
 def published_for(benchmark: Benchmark | None) -> Sequence[Published]:
@@ -124,20 +167,25 @@ def published_for(benchmark: Benchmark | None) -> Sequence[Published]:
     return [row for row in PUBLISHED if benchmark is not None and row.benchmark == benchmark.name]
 
 
-def departures(
-    benchmark: Benchmark, *, harness: str, attempts: int, num_tasks: int, time_limit_s: float | None = None
-) -> list[str]:
-    """In what an evaluation departs from the protocol of the benchmark's name; empty = comparable as far as known."""
-    protocol, found = benchmark.protocol, []
-    if protocol.harness is not None and harness != protocol.harness:
-        found.append(f"harness {harness} instead of {protocol.harness}")
-    if protocol.attempts is not None and attempts < protocol.attempts:
-        found.append(f"{attempts} attempts a task instead of {protocol.attempts}")
-    if benchmark.num_tasks is not None and num_tasks != benchmark.num_tasks:
-        found.append(f"{num_tasks} tasks instead of {benchmark.num_tasks}")
-    if time_limit_s is not None:
-        found.append(f"a time limit of {time_limit_s:g} s for every task")
-    unknown = [part for part in ("harness", "attempts", "time_limit", "sampling") if getattr(protocol, part) is None]
-    if unknown:
-        found.append(f"not published: {', '.join(unknown)}")
+def departures(protocol: Protocol, config: RunConfig, tasks: Sequence[Task], expected: int | None = None) -> list[str]:
+    """In what an evaluation departs from a protocol; empty = comparable as far as the protocol says.
+
+    `expected` is how many tasks the benchmark has.
+    """
+    limits, sampling = config.harness, config.harness.sampling.model_dump()
+    pairs: list[tuple[str, Any, Any]] = [
+        ("harness", config.agent.name, protocol.harness),
+        ("attempts a task", config.evaluation.rollouts_per_task, protocol.attempts),
+        ("turns at most", limits.max_turns, protocol.max_turns),
+        ("tokens of context", config.model.max_context, protocol.max_context),
+        ("tasks", len(tasks), expected),
+        *((key.replace("_", "-"), sampling[key], value) for key, value in protocol.sampling.items()),
+    ]
+    found = [f"{what}: {here} instead of {there}" for what, here, there in pairs if there not in (None, here)]
+    for what, wanted, given in (
+        ("agent time", protocol.agent_timeout_s, {task.limits.agent_timeout_s for task in tasks}),
+        ("verifier time", protocol.verifier_timeout_s, {task.verifier.timeout_s for task in tasks}),
+    ):
+        if wanted is not None and given != {wanted}:
+            found.append(f"{what}: {', '.join(f'{s:g}' for s in sorted(given))} s instead of {wanted:g} s")
     return found

@@ -14,12 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from t1.evaluation.attempts import Paired
-from t1.evaluation.benchmarks import Published
+from t1.evaluation.benchmarks import BENCHMARKS, Published
 
 MAX_TASKS = 30
 """Changed tasks that a comparison spells out on either side."""
 NUMBERS = (
+    ("own_reward", "verifier's own reward", "{:.3f}"),
     ("passed_assertions", "passed assertions", "{:.2f}"),
+    ("passed_share", "share of assertions passed", "{:.1%}"),
     ("turns", "turns", "{:.1f}"),
     ("timed_out", "timed out", "{:.1%}"),
     ("tokens_in", "prompt tokens", "{:,.0f}"),
@@ -42,7 +44,7 @@ def score_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
                 tasks = "" if value["num_tasks"] == summary["num_tasks"] else f" ({value['num_tasks']} tasks)"
                 rows.append((sign.format(k) + tasks, f"{value['mean']:.1%}", _interval(value["ci95"], "{:.1%}")))
     for key, title, form in NUMBERS:
-        if (value := summary[key]) is not None:
+        if (value := summary.get(key)) is not None:
             rows.append((title, form.format(value["mean"]), _interval(value["ci95"], form)))
     each = summary["money_per_solve"]
     rows.append(("cost in all", f"{summary['money']:.4g}", "" if each is None else f"{each:.4g} a solve"))
@@ -81,6 +83,8 @@ def results_markdown(
     parts.append(_table(("kind", "attempts"), failures) if failures else "None.")
     if summary["unscored_tasks"]:
         parts.append("Without any score: " + ", ".join(map(_cell, summary["unscored_tasks"])))
+    parts.append("## Was it trained on these tasks?")
+    parts.append(exposure_text(results.get("exposure")))
     if against is not None:
         parts.append(_comparison(against))
     if published:
@@ -88,8 +92,9 @@ def results_markdown(
             (p.policy, f"{p.score:.1%}", p.harness, "–" if p.turns is None else f"{p.turns:.1f}", p.source)
             for p in published
         ]
+        heading = {"solved": "tasks solved", "reward": "average reward"}[BENCHMARKS[published[0].benchmark].metric]
         parts.append("## Published by others, not measured here")
-        parts.append(_table(("policy", "score", "harness", "turns", "source"), rows))
+        parts.append(_table(("policy", heading, "harness", "turns", "source"), rows))
     return "\n\n".join(parts) + "\n"
 
 
@@ -119,6 +124,17 @@ def comparison_text(found: Mapping[str, Any]) -> str:
         f"(95 %: {100 * low:+.1f} to {100 * high:+.1f}), {mcnemar}permutation p = {found['permutation_p']:.2g}; "
         f"{len(found['gained'])} tasks gained, {len(found['lost'])} lost"
     )
+
+
+def exposure_text(found: Mapping[str, Any] | None) -> str:
+    """What is known of the policy's training on the evaluated tasks, in a sentence."""
+    if found is None:
+        return "Not checked: `--trained` names the run, or the tasks, that the policy was trained on."
+    known = (
+        f"{len(found['seen'])} of {found['num_tasks']} tasks are among the {found['num_trained']} of {found['trained']}"
+    )
+    cases = [f"{task}: {how}" for task, how in found["seen"][:MAX_TASKS]]
+    return _cell(known + (" (files, instructions, first prompts): " + "; ".join(cases) if cases else "")) + "."
 
 
 def _comparison(found: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from t1.errors import RunError
 from t1.rundir import read_run_config
 from t1.tracking import read_metrics
 from t1.training.offline_audit import RunAudit, audit_run
-from t1.types import Outcome, RolloutId
+from t1.types import IntArray, Outcome, RolloutId
 
 EVALUATIONS = "eval-"
 """Files of rollouts that begin with this were measured on; all others were trained on."""
@@ -109,8 +109,8 @@ def sightings(path: Path) -> Iterator[Sighting]:
             file=path.stem,
             rollout=RolloutId(row["task"], row["group"], row["member"]),
             digest=row["task_digest"],
-            prompt=_fingerprint(turns[0]["added"]) if turns else "",
-            outcome=_OUTCOME.validate_json(row["outcome"]),
+            prompt=fingerprint(turns[0]["added"]) if turns else "",
+            outcome=_OUTCOME.validate_python(json.loads(row["outcome"])),  # may hold lone surrogates
             attempts=row["attempts"],
             num_fed=sum(len(part["tokens"]) - 1 for part in parts),
             num_routed=sum(_num_rows(part) for part in parts),
@@ -136,6 +136,6 @@ def _is_routed(run: Path, config: RunConfig) -> bool:
     return False
 
 
-def _fingerprint(ids: Sequence[int]) -> str:
+def fingerprint(ids: Sequence[int] | IntArray) -> str:
     """sha256 over ids."""
     return hashlib.sha256(np.asarray(ids, dtype=np.int32).tobytes()).hexdigest()

@@ -23,7 +23,7 @@ from t1.errors import RunError
 from t1.evaluation.attempts import Estimate, Tally, over_tasks, pass_at_k, pass_hat_k, ratio
 from t1.evaluation.metrics import is_tampered, wilson
 from t1.rollouts.cost import FREE, Prices, Usage, usage_of
-from t1.types import Rollout, StopReason
+from t1.types import Outcome, RewardSource, Rollout, StopReason
 
 UNITS = {field.name: field.type for field in fields(Usage)}
 
@@ -47,6 +47,8 @@ class Attempt:
     turns: int
     launches: int
     usage: Usage
+    own_reward: float | None = None
+    """The verifier's own number where it decided, and nothing was held against the agent."""
 
     def as_row(self) -> dict[str, Any]:
         """Flat, for a table."""
@@ -75,6 +77,11 @@ class Conditions:
     protocol: str = ""
     """The named protocol, and in what the run departs from it."""
 
+    def as_row(self) -> dict[str, str | None]:
+        """What every row of attempts carries; mappings as JSON."""
+        values = {name: getattr(self, name) for name in _BESIDE}
+        return {k: json.dumps(dict(v), sort_keys=True) if isinstance(v, Mapping) else v for k, v in values.items()}
+
 
 def to_attempt(rollout: Rollout, prices: Prices = FREE, *, spent: Usage | None = None) -> Attempt:
     """The row of a rollout. `spent` replaces what its turns say of tokens, where a server counted them."""
@@ -94,7 +101,15 @@ def to_attempt(rollout: Rollout, prices: Prices = FREE, *, spent: Usage | None =
         turns=len(rollout.turns),
         launches=rollout.attempts,
         usage=spent or usage_of(rollout, prices),
+        own_reward=_own_reward(outcome),
     )
+
+
+def _own_reward(outcome: Outcome) -> float | None:
+    """0 where tampering cost the reward; None where a report of assertions decided."""
+    if outcome.failure is not None or outcome.verdict is None or outcome.verdict.own_reward is None:
+        return None
+    return 0.0 if outcome.reward_source is RewardSource.TAMPERED else outcome.verdict.own_reward
 
 
 def tallies(attempts: Sequence[Attempt]) -> dict[str, Tally]:
@@ -125,6 +140,9 @@ def summarize(attempts: Sequence[Attempt]) -> dict[str, Any]:
         "passed_assertions": _clustered(reported, lambda one: one.passed or 0),
         "passed_share": _clustered(reported, lambda one: (one.passed or 0) / max(one.assertions or 1, 1)),
         "reward": _clustered(scored, lambda one: one.reward or 0.0),
+        "own_reward": _clustered(
+            [one for one in scored if one.own_reward is not None], lambda one: one.own_reward or 0.0
+        ),
         "turns": _clustered(scored, lambda one: one.turns),
         "timed_out": _clustered(scored, lambda one: one.stop == StopReason.TIME_LIMIT),
         "tokens_in": _clustered(scored, lambda one: one.usage.tokens_in),
@@ -164,15 +182,25 @@ def _clustered(attempts: Sequence[Attempt], number: Callable[[Attempt], float]) 
 
 
 def write_results(
-    out: Path, attempts: Sequence[Attempt], conditions: Conditions, *, against: Mapping[str, Any] | None = None
+    out: Path,
+    attempts: Sequence[Attempt],
+    conditions: Conditions,
+    *,
+    against: Mapping[str, Any] | None = None,
+    exposure: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write the rows and the summary into the directory `out`; returns what results.json holds."""
     out.mkdir(parents=True, exist_ok=True)
-    beside = {"policy": conditions.policy, "harness": conditions.harness, "suite_digest": conditions.suite_digest}
+    beside = conditions.as_row()
     table = pa.Table.from_pylist([one.as_row() | beside for one in attempts], schema=_SCHEMA)
     table = table.replace_schema_metadata({b"conditions": json.dumps(asdict(conditions)).encode()})
     pq.write_table(table, out / "attempts.parquet", compression="zstd")
-    results = {"conditions": asdict(conditions), "summary": summarize(attempts), "against": against}
+    results = {
+        "conditions": asdict(conditions),
+        "summary": summarize(attempts),
+        "exposure": exposure,
+        "against": against,
+    }
     (out / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return results
 
@@ -183,7 +211,7 @@ def read_attempts(out: Path) -> tuple[list[Attempt], Conditions]:
     try:
         table = pq.read_table(path)
         stored = json.loads((table.schema.metadata or {})[b"conditions"])
-        rows = table.drop_columns(["policy", "harness", "suite_digest"]).to_pylist()
+        rows = table.drop_columns([name for name in _BESIDE if name in table.column_names]).to_pylist()
         return [_from_row(row) for row in rows], Conditions(**stored)
     except (OSError, pa.ArrowException, KeyError, TypeError) as error:
         raise RunError(f"{path}: no results of `t1 eval --out` ({error})") from error
@@ -194,10 +222,13 @@ def _from_row(row: dict[str, Any]) -> Attempt:
     return Attempt(**row, usage=usage)
 
 
+_BESIDE = ("policy", "policy_digest", "harness", "sampling", "limits", "suite_digest", "versions", "git_commit")
+"""Columns that stand in every row, so that rows of several evaluations can lie in one table."""
 _SCHEMA = pa.schema(
     [("task", pa.string()), ("digest", pa.string()), ("attempt", pa.int32()), ("solved", pa.bool_())]
     + [("reward", pa.float64()), ("passed", pa.int32()), ("assertions", pa.int32()), ("stop", pa.string())]
     + [("failure", pa.string()), ("tampered", pa.bool_()), ("turns", pa.int32()), ("launches", pa.int32())]
     + [(name, pa.int64() if kind == "int" else pa.float64()) for name, kind in UNITS.items()]
-    + [("policy", pa.string()), ("harness", pa.string()), ("suite_digest", pa.string())]
+    + [("own_reward", pa.float64())]
+    + [(name, pa.string()) for name in _BESIDE]
 )

@@ -26,6 +26,7 @@ from t1.verification.evidence import (
     readable,
     shell_state,
     system_changes,
+    unseen,
 )
 from t1.verification.ground import clear_ground
 from t1.verification.in_place import bring_tests, hold_against
@@ -39,8 +40,9 @@ NO_USER_SITE: Mapping[str, str] = {"PYTHONNOUSERSITE": "1"}
 """The agent's ~/.local must not be imported by the verifier's Python, unless the author declares it as an output."""
 GIT: Mapping[str, str] = {"core.fsmonitor": "false", "core.hooksPath": ".git/hooks"}
 """What a repository's own settings must not make the verifier's git run, unless the instruction names it."""
-_LIST = f"kill -9 -1 2>/dev/null; ls -1A {LOGS}"
-"""Whatever the verifier started is gone before its results are read. The shell is process 1 and stays."""
+_LIST = f"${{T1_QUIET:-kill -9 -1}} 2>/dev/null; ls -1A {LOGS}"
+"""Whatever the verifier started is gone before its results are read. The shell is process 1 and stays; one that is not
+says in T1_QUIET what spares it."""
 
 
 class PristineVerifier:
@@ -72,7 +74,7 @@ class PristineVerifier:
     async def _clear(self, task: Task, changes: FileChanges, declared: Declared) -> list[TamperEvidence]:
         async with self._reference.of(task) as image:
             found = await clear_ground(changes, declared, read_ways(task), image.read)
-        return [*found, *system_changes(changes.uncarried)]
+        return [*found, *system_changes(changes.uncarried), *unseen(changes)]
 
     async def _judge(
         self, task: Task, changes: FileChanges, declared: Declared, evidence: Sequence[TamperEvidence]
@@ -118,15 +120,17 @@ class PristineVerifier:
     ) -> Verdict:
         """What the verifier's files say."""
         report = await read_assertions(sandbox, names)
+        own_reward = None
         if report.results is not None:
             solved = not ended.timed_out and all(found.status is AssertionStatus.PASSED for found in report.results)
         elif ended.timed_out:
             raise VerifierError(f"{task.id}: {_script(task)}: ran out of time, and left no report: {report.error}")
         else:
-            solved = await self._binary(task, sandbox, ended, report.error) == 1.0
+            own_reward = await self._binary(task, sandbox, ended, report.error)
+            solved = own_reward == 1.0
         error = "the verifier ran out of time; what had passed by then counts" if ended.timed_out else report.error
         guard = await _guard(sandbox)
-        return Verdict(report.results, solved, (*evidence, *guard), report_error=error)
+        return Verdict(report.results, solved, (*evidence, *guard), report_error=error, own_reward=own_reward)
 
     async def _binary(self, task: Task, sandbox: Sandbox, ended: CommandResult, report_error: str) -> float:
         """The binary outcome, from reward.txt or reward.json."""

@@ -14,10 +14,10 @@ import pytest
 from rich.console import Console
 
 from t1.config import load_config
-from t1.errors import ConfigError, RunError, TaskError
+from t1.errors import ConfigError, RunError
 from t1.evaluation.atif import trial_name, write_trajectories
 from t1.evaluation.attempts import compare_tasks
-from t1.evaluation.benchmarks import BENCHMARKS, departures, find_tasks, published_for
+from t1.evaluation.benchmarks import BENCHMARKS, published_for
 from t1.evaluation.documents import comparison, comparison_text, results_markdown, results_table
 from t1.evaluation.endpoints import Address
 from t1.evaluation.remote import TALKATIVE, evaluate_endpoint
@@ -26,7 +26,7 @@ from t1.rollouts.cost import Prices
 from t1.testing.runs import example_failure, example_rollout
 from t1.testing.sandboxes import FakeSandboxProvider
 from t1.testing.tasks import example_task
-from t1.types import StopReason
+from t1.types import RewardSource, StopReason
 
 PRICES = Prices(output_per_million=1e6)
 CONDITIONS = Conditions(
@@ -118,6 +118,43 @@ def test_foreign_names_open_no_markup_in_markdown():
     assert "a\\|b" in page and "<script>" not in page
 
 
+def test_every_row_carries_the_conditions_it_was_made_under(tmp_path):
+    write_results(tmp_path, ATTEMPTS, CONDITIONS)
+    [sampling] = set(pq.read_table(tmp_path / "attempts.parquet")["sampling"].to_pylist())
+    row = pq.read_table(tmp_path / "attempts.parquet").to_pylist()[0]
+    assert json.loads(sampling) == {"temperature": 1.0} and json.loads(row["versions"]) == {"t1": "0.1.0"}
+    assert (row["policy_digest"], row["suite_digest"], row["harness"]) == ("p1", "s1", "terminal")
+    assert read_attempts(tmp_path)[1] == CONDITIONS
+
+
+def test_a_verifiers_own_reward_counts_where_it_decided_and_nothing_was_held_against_the_agent():
+    half = example_rollout("a", passed=0, report=False)
+    half = replace(half, outcome=replace(half.outcome, verdict=replace(half.outcome.verdict, own_reward=0.5)))
+    zeroed = replace(half, outcome=replace(half.outcome, reward_source=RewardSource.TAMPERED))
+    assert [to_attempt(one).own_reward for one in (half, zeroed, example_rollout("b"))] == [0.5, 0.0, None]
+    assert summarize([to_attempt(half), to_attempt(zeroed)])["own_reward"]["mean"] == 0.25
+    assert summarize([to_attempt(example_rollout("b"))])["own_reward"] is None
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, "Not checked: `--trained`"),
+        (
+            {"trained": "runs/x", "num_trained": 9, "num_tasks": 2, "seen": []},
+            "0 of 2 tasks are among the 9 of runs/x.",
+        ),
+        (
+            {"trained": "runs/x", "num_trained": 9, "num_tasks": 2, "seen": [["a", "the same files as b"]]},
+            "1 of 2 tasks are among the 9 of runs/x (files, instructions, first prompts): a: the same files as b.",
+        ),
+    ],
+)
+def test_the_page_says_whether_the_policy_was_trained_on_these_tasks(found, said):
+    results = {"conditions": asdict(CONDITIONS), "summary": summarize(ATTEMPTS), "exposure": found}
+    assert said in results_markdown(results).replace("\\", "")
+
+
 def test_published_scores_stand_apart_with_their_source():
     bench = BENCHMARKS["terminal-bench-2.1"]
     results = {"conditions": asdict(CONDITIONS), "summary": summarize(ATTEMPTS)}
@@ -126,27 +163,6 @@ def test_published_scores_stand_apart_with_their_source():
     assert "64.0%" in published and "49.4%" in published and "43.8%" in published and "preprint" in published
     assert "64.0%" not in measured
     assert "Published" not in results_markdown(results, published=published_for(None))
-
-
-def test_a_benchmark_that_is_not_here_says_what_to_download(tmp_path):
-    with pytest.raises(TaskError, match=r"git clone https://github\.com/harbor-framework/terminal-bench-2-1"):
-        find_tasks("terminal-bench-2.1", suites=tmp_path)
-    (tmp_path / "terminal-bench-2.1").mkdir()
-    path, bench = find_tasks("terminal-bench-2.1", suites=tmp_path)
-    assert path.name == bench.name
-    with pytest.raises(TaskError, match="long-horizon-terminal-bench"):
-        find_tasks(str(tmp_path / "nothing"))
-
-
-def test_departures_from_a_protocol_are_named():
-    bench = BENCHMARKS["terminal-bench-2.1"]
-    assert departures(bench, harness="terminus-2", attempts=5, num_tasks=89) == ["not published: sampling"]
-    found = departures(bench, harness="terminal", attempts=1, num_tasks=10)
-    assert found[:3] == [
-        "harness terminal instead of terminus-2",
-        "1 attempts a task instead of 5",
-        "10 tasks instead of 89",
-    ]
 
 
 def test_trajectories_are_written_for_every_attempt_and_failures_carry_no_reward(tmp_path):
