@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from t1.base import base_path
 from t1.errors import PromptMismatch
-from t1.harness import TerminalConfig, TerminalHarness
+from t1.harness import ChatMLRenderer, TerminalConfig, TerminalHarness
 from t1.harness.terminal import bound_text, observe
 from t1.testing.renderers import END, CharacterRenderer
 from t1.testing.samplers import ScriptedSampler
@@ -231,3 +232,29 @@ async def test_the_environment_of_a_command_is_the_last_ones() -> None:
     files: Mapping[str, bytes] = {"/app/sub/a": b"found\n"}
     episode, _ = await run(writes("cd sub && name=a", "cat $name", "exit"), FakeSandboxProvider(files=files))
     assert episode.turns[1].observation == "found"
+
+
+async def test_a_stack_that_keeps_text_spells_the_completion_anew_for_the_next_prompt() -> None:
+    """And has no routes: the ids that come back are none that the sampler was asked about."""
+    renderer = ChatMLRenderer.from_pretrained(base_path())
+    spelled = np.concatenate([renderer.encode(letter) for letter in "echo"])
+    assert len(spelled) > len(renderer.encode("echo"))
+    task = example_task(instruction="Write it.")
+
+    async def prompts(keeps: Literal["tokens", "text"]) -> tuple[IntArray, Episode]:
+        sampler = ScriptedSampler([[*spelled.tolist(), *renderer.stop_ids], [*renderer.encode("exit").tolist()]])
+        sandbox = await FakeSandboxProvider().open(task)
+        harness = TerminalHarness(renderer, TerminalConfig(), keeps=keeps)
+        episode = await harness.run(task, sandbox, sampler, session="s")
+        return episode.turns[1].prompt, episode
+
+    (tokens, exact), (text, retold) = await prompts("tokens"), await prompts("text")
+    first = len(exact.turns[0].prompt)
+    assert np.array_equal(tokens[first : first + len(spelled)], spelled)
+    assert np.array_equal(text[first:][: len(renderer.encode("echo"))], renderer.encode("echo"))
+    assert renderer.decode(tokens) == renderer.decode(text)
+    assert all(turn.routing is None for turn in retold.turns)
+    (trajectory,) = assemble(
+        RolloutId("t", 0, 0), retold.turns, boundary_ids=renderer.boundary_ids, decode=renderer.decode
+    )
+    assert trajectory.boundaries[1].case is Case.RETOKENIZED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from t1.ppo import gae, turn_gae, whiten
+from t1.ppo import gae, group_advantages, turn_gae, whiten
 
 
 def test_a_terminal_reward_reaches_every_action_undecayed_by_observations() -> None:
@@ -69,3 +69,13 @@ def test_whitened_advantages_have_mean_zero_and_deviation_one() -> None:
 
 def test_a_constant_batch_whitens_to_zero() -> None:
     assert whiten(torch.full((1000,), 0.1)).abs().max() < 1e-6
+
+
+def test_a_rollout_is_compared_with_the_mean_of_its_group() -> None:
+    returns, groups = torch.tensor([1.0, 0.0, 0.5, 0.3, 0.1]), torch.tensor([0, 1, 0, 2, 1])
+    assert group_advantages(returns, groups).tolist() == pytest.approx([0.25, -0.05, -0.25, 0.0, 0.05])
+
+
+def test_groups_of_another_length_than_the_returns_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected"):
+        group_advantages(torch.zeros(3), torch.zeros(2, dtype=torch.long))

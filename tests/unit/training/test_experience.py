@@ -14,7 +14,7 @@ from t1.testing.samplers import RoutingShape, ScriptedSampler
 from t1.testing.sandboxes import FakeSandboxProvider
 from t1.testing.tasks import example_task
 from t1.testing.verifiers import FakeVerifier
-from t1.training.experience import Experience, prepare
+from t1.training.experience import Experience, as_text_stack, prepare
 from t1.types import Failure, Outcome, RewardSource, Rollout, RolloutId, Severity, StopReason
 
 RENDERER = CharacterRenderer()
@@ -43,6 +43,20 @@ def test_a_sound_rollout_is_kept_whole(rollout: Rollout) -> None:
     ((segments, reward),) = experience.rewarded
     assert (len(segments), reward, experience.dropped, experience.findings) == (1, 0.5, {}, ())
     assert sum(t.num_actions for t in experience.flat) == rollout.num_sampled
+
+
+def test_what_is_kept_can_be_a_file_of_which_everyone_has_views(rollout: Rollout, tmp_path) -> None:
+    failure = Outcome(StopReason.FAILED, None, None, RewardSource.NONE, Failure("SandboxVanished", "gone"))
+    rollouts, rules = [rollout, replace(rollout, outcome=failure)], {"boundary_ids": RENDERER.boundary_ids}
+    held, stored = prepare(rollouts, **rules), prepare(rollouts, **rules, store=tmp_path / "step.arrow")
+    assert (stored.rollouts, stored.rewards, stored.dropped) == (held.rollouts, held.rewards, held.dropped)
+    assert stored.counters == held.counters and stored.rewarded is stored.stored
+    for ours, theirs in zip(stored.flat, held.flat, strict=True):
+        assert ours.routing is not None and theirs.routing is not None
+        assert not ours.routing.flags.owndata
+        for name in ("tokens", "mask", "logprobs", "turn", "version", "routing"):
+            np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+        assert ours.boundaries == theirs.boundaries
 
 
 def test_a_failure_is_counted_by_its_kind(rollout: Rollout) -> None:
@@ -77,3 +91,12 @@ def test_captures_that_do_not_join_keep_a_rollout_out_and_stop_nothing(rollout: 
     assert experience.dropped == {"assemble:RoutingError": 1}
     (finding,) = experience.findings
     assert (finding.rule, finding.severity, finding.rollout) == ("routing-join", Severity.ERROR, rollout.id)
+
+
+def test_a_text_stack_trains_on_the_same_text_without_routes(rollout: Rollout) -> None:
+    whole = prepared(rollout, rollout)
+    retold = as_text_stack(whole, decode=RENDERER.decode, encode=RENDERER.encode)
+    assert (retold.rollouts, retold.rewards, retold.dropped) == (whole.rollouts, whole.rewards, {})
+    for ours, theirs in zip(retold.flat, whole.flat, strict=True):
+        assert np.array_equal(ours.tokens, theirs.tokens), "a character has one spelling"
+        assert ours.routing is None and np.array_equal(ours.logprobs, theirs.logprobs)

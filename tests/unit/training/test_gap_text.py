@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t1.training.gap_text import as_text, stretch_differences
+from t1.training.gap_text import as_text, stretch_differences, trained_as_text
 from t1.types import Boundary, Case, IntArray, RolloutId, Trajectory
 
 PIECES = ["", "a", "b", "c", "ab", "bc", "abc", " "]
@@ -112,3 +114,21 @@ def test_any_spelling_keeps_its_text_its_context_and_the_sum_of_its_log_probabil
     sampler = sampled.logprobs[sampled.mask]
     differences = stretch_differences(text, trained, sampler)
     assert differences.sum() == pytest.approx(float(trained.sum() - sampler.sum()), abs=1e-3)
+
+
+def test_a_stretch_of_other_ids_has_the_sampled_log_probabilities_in_equal_shares() -> None:
+    sampled = trajectory(([7], [1, 5, 7, 1, STOP]), ([3], [2, STOP]))
+    text = trained_as_text(sampled, decode=decode, encode=encode)
+    assert text is not None and text.routing is None
+    assert text.tokens.tolist() == [7, 6, 7, 1, STOP, 3, 2, STOP]
+    assert text.logprobs[text.mask].tolist() == pytest.approx([-0.1 - 0.2, -0.3, -0.4, -0.5, -0.7, -0.8])
+    assert (text.logprobs[~text.mask] == 0).all()
+    assert text.logprobs.sum() == pytest.approx(sampled.logprobs.sum())
+    assert np.array_equal(text.version, np.zeros(8))
+
+
+def test_what_is_trained_as_text_keeps_the_versions_of_its_turns() -> None:
+    sampled = trajectory(([7], [1, STOP]), ([3], [2, STOP]))
+    sampled = replace(sampled, version=np.array([3, 3, 3, 3, 4, 4], dtype=np.int32))
+    text = trained_as_text(sampled, decode=decode, encode=encode)
+    assert text is not None and text.version[text.mask].tolist() == [3, 3, 4, 4]

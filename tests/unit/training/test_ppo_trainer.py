@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from t1.errors import RoutingError
+from t1.errors import ConfigError, RoutingError
 from t1.training.batches import Batch
 from t1.training.config import PPOConfig
 from t1.training.critic import Critic
 from t1.training.ppo import PPOTrainer
-from t1.types import Trajectory
+from t1.types import RolloutId, Trajectory
 
 Make = Callable[..., Trajectory]
 
@@ -220,3 +222,44 @@ def _with_observation(trajectory: Trajectory, at: int, size: int) -> Trajectory:
         for name in ("tokens", "mask", "logprobs", "turn", "version")
     }
     return dataclasses.replace(trajectory, **columns)
+
+
+def test_without_a_critic_every_action_gets_its_rollout_s_advantage_over_its_group(
+    moe: PreTrainedModel, make_trajectory: Make
+) -> None:
+    """Two tasks, two rollouts each; a group's mean is its own, the policy moves at once and no critic is asked."""
+    rollouts = [
+        ((dataclasses.replace(make_trajectory(i, member=i % 2), rollout=RolloutId(f"t{i // 2}", 0, i % 2)),), reward)
+        for i, reward in enumerate([1.0, 0.0, 0.5, 0.25])
+    ]
+    config = PPOConfig(baseline="group", whiten=False, replay_routing=False, num_minibatches=1)
+    trainer = PPOTrainer(moe, None, config)
+    before = {name: weight.clone() for name, weight in moe.state_dict().items()}
+    scored = trainer.score(Batch.of(rollouts))
+    expected = [0.5] * scored.batch.lengths[0] + [-0.5] * scored.batch.lengths[1]
+    expected += [0.125] * scored.batch.lengths[2] + [-0.125] * scored.batch.lengths[3]
+    assert scored.advantages.tolist() == pytest.approx(expected)
+    metrics = trainer.step(rollouts)
+    assert metrics["policy_updates"] == 1, "critic_warmup_steps is 2, and there is nothing to warm up"
+    assert "explained_variance" not in metrics
+    assert any(not torch.equal(weight, before[name]) for name, weight in moe.state_dict().items())
+
+
+def test_a_critic_that_nobody_would_ask_is_refused_and_so_is_none_where_one_is_needed(moe: PreTrainedModel) -> None:
+    with pytest.raises(ConfigError, match="nobody would ask it"):
+        PPOTrainer(moe, Critic.from_policy(moe), PPOConfig(baseline="group"))
+    with pytest.raises(ConfigError, match="both needed"):
+        PPOTrainer(moe, None, PPOConfig())
+
+
+def test_training_without_a_critic_goes_on_from_its_checkpoint(
+    moe: PreTrainedModel, make_trajectory: Make, tmp_path: Path
+) -> None:
+    config = PPOConfig(baseline="group", replay_routing=False)
+    rollouts = [((make_trajectory(i),), float(i % 2)) for i in range(4)]
+    trainer = PPOTrainer(moe, None, config)
+    trainer.step(rollouts)
+    trainer.save(tmp_path / "checkpoint")
+    again = PPOTrainer(copy.deepcopy(moe), None, config)
+    again.load(tmp_path / "checkpoint")
+    assert again.step(rollouts)["loss"] == trainer.step(rollouts)["loss"]
