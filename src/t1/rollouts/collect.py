@@ -88,7 +88,8 @@ class _Overheard:
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
-        self._samples: dict[str, list[Sample]] = defaultdict(list)
+        self._samples: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+        """Rollout → session → samples: what one attempt forgets is not looked for among thousands of others."""
 
     @property
     def version(self) -> int:
@@ -104,7 +105,7 @@ class _Overheard:
         echoed = np.array_equal(sample.prompt, prompt)
         if echoed:
             sample = replace(sample, prompt=prompt)
-        self._samples[session].append(sample)
+        self._samples[_owner(session)][session].append(sample)
         return sample
 
     async def close_session(self, session: str) -> None:
@@ -118,8 +119,11 @@ class _Overheard:
 
     def forget(self, session: str) -> tuple[Turn, ...]:
         """What the attempt `session` sampled, under its own name or names that begin with it; then it is forgotten."""
-        names = [name for name in self._samples if name.startswith(session)]
-        samples = [sample for name in names for sample in self._samples.pop(name)]
+        owned = self._samples.get(_owner(session), {})
+        names = [name for name in owned if name.startswith(session)]
+        samples = [sample for name in names for sample in owned.pop(name)]
+        if not owned:
+            self._samples.pop(_owner(session), None)
         return tuple(
             Turn(
                 prompt=sample.prompt,
@@ -133,6 +137,11 @@ class _Overheard:
             )
             for sample in samples
         )
+
+
+def _owner(session: str) -> str:
+    """What the sessions of a rollout's attempts begin with: they are called rollout#attempt, and more after it."""
+    return session.partition("#")[0]
 
 
 class Collector:
