@@ -4,6 +4,8 @@
     OUT/seed-0/ARM/      one run of one arm; skipped when it is done, resumed when it is not
     OUT/KIND.md .json .svg
 
+A run ends by its steps; `run.budget_s` is not asked.
+
 The seed is the outer loop: an interruption leaves whole pairs. Ablations that share a start share the arms that are the
 same run, so that `tito` and `replay` in one OUT need three arms and not four.
 """

@@ -119,7 +119,7 @@ def changed(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
 
 
 def seeded(arm: RunConfig, seed: int, *, suite: Path, start: Path) -> RunConfig:
-    """An arm's run of one seed: the same suite and the same policy at the start for all; it ends by steps, not time."""
+    """An arm's run of one seed: the same suite and the same policy at the start for all of them."""
     return changed(
         arm,
         {
@@ -128,7 +128,6 @@ def seeded(arm: RunConfig, seed: int, *, suite: Path, start: Path) -> RunConfig:
             "evaluation.seed": arm.evaluation.seed + seed,
             "tasks.path": str(suite),
             "model.path": str(start),
-            "run.budget_s": None,
         },
     )
 
