@@ -6,8 +6,8 @@
 
 A run ends by its steps; `run.budget_s` is not asked.
 
-The seed is the outer loop: an interruption leaves whole pairs. Ablations that share a start share the arms that are the
-same run, so that `tito` and `replay` in one OUT need three arms and not four.
+The seed is the outer loop: an interruption leaves whole pairs. Ablations in one OUT share their start, and the arms
+that are the same run: `tito` and `replay` need three arms and not four.
 """
 
 from __future__ import annotations
@@ -58,21 +58,30 @@ def ablate(name: str, base: RunConfig, out: Path, seeds: Sequence[int], show: Pr
 
 def prepare_start(base: RunConfig, path: Path, show: ProgressDisplay) -> tuple[Path, Path]:
     """(suite, SFT checkpoint) that every arm begins with; made once, and refused for another configuration."""
-    suite = Path(base.tasks.path) if base.tasks.path else path / "suite"
+    own = start_config(base)
+    suite = Path(own.tasks.path) if own.tasks.path else path / "suite"
     checkpoint = path / "checkpoints" / "sft"
     if (path / "rollouts" / START_EVALUATION).is_file():
-        check_same(path, base)
+        check_same(path, own)
         return suite, checkpoint
-    with open_run(path, base) as run, open_tracker(base, run) as tracker:
-        tasks = open_suite(base, run, show)
-        normalizer = normalizer_of(base, tasks.train)
+    with open_run(path, own) as run, open_tracker(own, run) as tracker:
+        tasks = open_suite(own, run, show)
+        normalizer = normalizer_of(own, tasks.train)
         run.pin("normalizer", normalizer)
-        begin = model_path(base)
-        with Workshop(base, begin, normalizer=normalizer) as shop:
+        begin = model_path(own)
+        with Workshop(own, begin, normalizer=normalizer) as shop:
             stages = Stages(shop, run, tracker, show)
-            stages.finetune(begin, stages.demonstrate(split_train(tasks, base.sft.num_demonstrations)[0]))
-            stages.evaluate("sft", tasks.heldout[: base.evaluation.num_tasks])
+            stages.finetune(begin, stages.demonstrate(split_train(tasks, own.sft.num_demonstrations)[0]))
+            stages.evaluate("sft", tasks.heldout[: own.evaluation.num_tasks])
     return suite, checkpoint
+
+
+def start_config(base: RunConfig) -> RunConfig:
+    """What decides the start: not how PPO is done, so that ablations of all kinds may begin at the same place."""
+    fresh = RunConfig()
+    run = fresh.run.model_copy(update={"seed": base.run.seed, "threads": base.run.threads})
+    unasked = ("rollouts", "reward", "tito", "ppo")
+    return base.model_copy(update={"run": run, **{section: getattr(fresh, section) for section in unasked}})
 
 
 def run_arm(config: RunConfig, path: Path, show: ProgressDisplay) -> None:
@@ -107,9 +116,11 @@ def check_same(path: Path, config: RunConfig) -> None:
 
 
 def place_of(out: Path, seed: int, arm: str, config: RunConfig) -> Path:
-    """The run of this seed that has this very configuration, or where it goes."""
+    """The run of this seed that has this very configuration, or where it goes; refused where another one is."""
     folder = out / f"seed-{seed}"
     found = find_run(folder, config)
+    if found is None and (folder / arm / "config.toml").is_file():
+        check_same(folder / arm, config)
     return folder / arm if found is None else found
 
 
