@@ -5,6 +5,7 @@ Boundary: turns an `Ablation` into documents; it computes nothing.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -148,9 +149,7 @@ def draw(ablation: Ablation) -> str:
         from matplotlib.figure import Figure
     except ImportError:
         raise UserError("the picture needs a package: pip install 't1[report]'") from None
-    import io
-
-    style = {"svg.hashsalt": ablation.name, "font.family": "sans-serif", "text.color": INK, "axes.edgecolor": LINE}
+    style: Any = {"svg.hashsalt": ablation.name, "font.family": "sans-serif", "text.color": INK, "axes.edgecolor": LINE}
     style |= {"xtick.color": MUTED, "ytick.color": MUTED, "axes.labelcolor": MUTED, "grid.color": LINE}
     with rc_context(style):
         figure = Figure(figsize=(9.0, 2.9), layout="constrained", facecolor="white")
