@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from functools import cache
 from pathlib import Path
@@ -12,9 +14,10 @@ import pytest
 
 from t1.errors import SandboxError, SandboxUnavailable, SandboxVanished
 from t1.protocols import Sandbox, SandboxProvider
-from t1.sandboxes import Confinement, ContainerProvider, NamespaceProvider, probe
+from t1.sandboxes import Confinement, ContainerProvider, HarborProvider, NamespaceProvider, probe
 from t1.sandboxes.engine import ContainerEngine, find_engine
 from t1.sandboxes.pool import PoolLimits, SandboxPool
+from t1.testing.keepers import FAKE_KEEPER
 from t1.testing.sandboxes import FakeSandboxProvider
 from t1.types import Environment, Limits, Task, VerifierSpec
 
@@ -24,6 +27,8 @@ def task(tmp_path: Path) -> Task:
     (tmp_path / "environment").mkdir()
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test.sh").write_text("echo 1 > /logs/verifier/reward.txt\n")
+    (tmp_path / "task.toml").write_text(f'version = "1.0"\n[environment]\ndocker_image = "{BASE_IMAGE}"\n')
+    (tmp_path / "instruction.md").write_text("Do it.\n")
     environment, verifier = Environment(tmp_path / "environment"), VerifierSpec(tmp_path / "tests")
     return Task("contract", "c" * 64, "Do it.", environment, verifier, Limits(), tmp_path)
 
@@ -31,6 +36,10 @@ def task(tmp_path: Path) -> Task:
 WAYS = [Confinement.SHIFTED, Confinement.DROPPED] if os.geteuid() == 0 else [Confinement.USER]
 BASE_IMAGE = "localhost/t1/base:bookworm"
 """What `make test-containers` builds."""
+
+
+HARBOR = Path(__file__).parents[2] / ".venv-harbor" / "bin" / "python"
+"""What `make test-harbor` makes; its tests run this file too."""
 
 
 @cache
@@ -44,6 +53,13 @@ def engine() -> ContainerEngine | None:
     return found if has.returncode == 0 else None
 
 
+def harbor_python() -> Path:
+    """The Python that has Harbor; skips where there is none."""
+    if not HARBOR.is_file():
+        pytest.skip("no Python with Harbor: make test-harbor")
+    return HARBOR
+
+
 def make_provider(kind: str) -> SandboxProvider:
     """A provider of each kind; skips what this host lacks."""
     if kind == "fake":
@@ -54,12 +70,33 @@ def make_provider(kind: str) -> SandboxProvider:
         if engine() is None:
             pytest.skip("no container engine with the base image: make test-containers")
         return ContainerProvider(engine=engine(), default_image=BASE_IMAGE)
-    if (found := probe()).confinement is None:
+    if (found := probe()).confinement is None and kind != "harbor-podman":
         pytest.skip(str(found))
+    if kind == "keeper":
+        return HarborProvider(python=Path(sys.executable), keeper=FAKE_KEEPER)
+    if kind == "harbor":
+        return HarborProvider(environment="t1.harbor.environment:T1Environment", python=harbor_python())
+    if kind == "harbor-podman":
+        if engine() is None or shutil.which("podman-compose") is None:
+            pytest.skip("no podman with compose and the base image: make test-harbor")
+        return HarborProvider(
+            environment="podman", python=harbor_python(), default_image=BASE_IMAGE, network="provider"
+        )
     return NamespaceProvider(confinement=Confinement(kind))
 
 
-@pytest.fixture(params=["fake", *map(str, WAYS), "pool", pytest.param("containers", marks=pytest.mark.containers)])
+KINDS = [
+    "fake",
+    *map(str, WAYS),
+    "pool",
+    "keeper",
+    pytest.param("containers", marks=pytest.mark.containers),
+    pytest.param("harbor", marks=pytest.mark.harbor),
+    pytest.param("harbor-podman", marks=pytest.mark.harbor),
+]
+
+
+@pytest.fixture(params=KINDS)
 async def provider(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider]:
     made = make_provider(request.param)
     yield made

@@ -8,48 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from t1.errors import UserError
 from t1.gateway.harness import AgentExit, Endpoint
 from t1.harbor.link import lend
 from t1.protocols import Sandbox
+from t1.sandboxes.pythons import find_python
 from t1.types import Task
 
-PYTHON_VARIABLE = "T1_HARBOR_PYTHON"
 GRACE_S = 5.0
 """How much longer than its agent's bound the process may live; half of it goes before the task's deadline."""
 MAX_OUTPUT_CHARS = 4000
 STATUS = {"done": 0, "time_limit": 124, "error": 1}
-
-
-def find_python() -> Path:
-    """The interpreter that has harbor: `$T1_HARBOR_PYTHON`, this one, or `.venv-harbor` in the working directory."""
-    named = os.environ.get(PYTHON_VARIABLE)
-    local = Path(".venv-harbor/bin/python")
-    if named:
-        candidates = [Path(named)]
-    elif importlib.util.find_spec("harbor") is not None:
-        candidates = [Path(sys.executable)]
-    else:
-        candidates = [local.absolute()]
-    for path in candidates:
-        if path.is_file():
-            return path
-    raise UserError(
-        f"{candidates[0]}: no Python with harbor. Install t1[harbor] under Python 3.12 or newer "
-        f"(in the source tree: make test-harbor) and name its interpreter in {PYTHON_VARIABLE}"
-    )
 
 
 class HarborAgent:

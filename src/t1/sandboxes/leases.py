@@ -48,10 +48,10 @@ class Lease:
         return started(self.pid) == self.started
 
 
-def lease(root: Path, *, label: str = "", groups: Iterable[str] = ()) -> Path:
+def lease(root: Path, *, label: str = "", groups: Iterable[str] = (), prefix: str = PREFIX) -> Path:
     """A new directory under `root` that belongs to this process."""
     root.mkdir(parents=True, exist_ok=True)
-    path = root / f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+    path = root / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
     path.mkdir(mode=0o711)
     path.chmod(0o711)  # sandbox uids pass through it to their places, whatever the umask
     owner = {"pid": os.getpid(), "started": started(os.getpid()), "label": label, "cgroups": list(groups)}
@@ -59,9 +59,9 @@ def lease(root: Path, *, label: str = "", groups: Iterable[str] = ()) -> Path:
     return path
 
 
-def leases(root: Path | None = None) -> Iterator[Lease]:
+def leases(root: Path | None = None, *, prefix: str = PREFIX) -> Iterator[Lease]:
     """Our leases under `root`, those of owners that are gone too. Half-made ones count once they are an hour old."""
-    for path in sorted((root or default_root()).glob(f"{PREFIX}*")):
+    for path in sorted((root or default_root()).glob(f"{prefix}*")):
         try:
             if path.is_symlink() or not path.is_dir() or path.stat().st_uid != os.geteuid():
                 continue

@@ -86,6 +86,11 @@ def system_changes(paths: Iterable[str]) -> list[TamperEvidence]:
     return [TamperEvidence(*one, TamperLevel.NOTED) for one in found[:MAX_LISTED]]
 
 
+def unseen(changes: FileChanges) -> list[TamperEvidence]:
+    """That the backend could not look for everything. The verdict is as good, the evidence is weaker."""
+    return [TamperEvidence("unseen", "/", changes.blind, TamperLevel.NOTED)] if changes.blind else []
+
+
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
