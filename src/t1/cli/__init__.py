@@ -22,6 +22,7 @@ from t1.cli.doctor import doctor
 from t1.cli.eval import evaluate
 from t1.cli.gap import gap
 from t1.cli.gateway import gateway
+from t1.cli.plan import plan
 from t1.cli.quickstart import quickstart
 from t1.cli.redteam import redteam
 from t1.cli.rollout import rollout
@@ -58,6 +59,7 @@ app.command()(view)
 app.command()(verdict)
 app.command()(gap)
 app.command()(gateway)
+app.command()(plan)
 app.command()(doctor)
 app.command()(redteam)
 app.add_typer(sandboxes, name="sandboxes")

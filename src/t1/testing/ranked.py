@@ -7,7 +7,7 @@ report with what one does. Everything is a function of its arguments and fixed s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,82 @@ def run(plan: Plan) -> Report:
 def run_all(plans: Sequence[Plan]) -> list[Report]:
     """Several plans, one after another, on the same ranks."""
     return [run(plan) for plan in plans]
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One net that is trained on packs of one length, for measuring memory."""
+
+    config: Any
+    """A model's."""
+    layout: Any
+    tokens: int
+    critic: bool
+    checkpointing: bool
+
+
+def measured_memory(trainings: Sequence[Training], passes: int = 6) -> list[tuple[dict[str, int], int]]:
+    """Of each: bytes of this rank's shards, and the most that its allocator held beside them.
+
+    Counted by torch's profiler from the allocator's own records, in a forward and backward on even routes. The least of
+    several passes: gloo's threads let go of a collective's buffers some time after it has ended, and how late that is
+    depends on what else the machine does. It only ever adds.
+    """
+    return [_measured(one, passes) for one in trainings]
+
+
+def _measured(training: Training, passes: int) -> tuple[dict[str, int], int]:
+    """The same of one."""
+    import torch
+
+    from t1.routing.replay import replaying
+    from t1.training.nets import Net
+    from t1.training.plan_memory import made_up_pack
+    from t1.training.ranks import Ranks
+
+    config, tokens = training.config, training.tokens
+    module = _made(training)
+    net = Net.of(module.train(), Ranks.open(training.layout), lr=1e-3, weight_decay=0.0, compute=torch.bfloat16)
+    pack = replace(made_up_pack(tokens), tokens=torch.randint(0, config.vocab_size, (tokens,)))
+    places = torch.arange((tokens - 1) * config.num_experts_per_tok).view(tokens - 1, 1, -1)
+    routing = (places % config.num_experts).expand(-1, config.num_hidden_layers, -1)  # every expert equally often
+    with replaying(module, routing):
+        torch.autograd.backward(module(pack).sum())
+        net.step(grad_clip=1.0)
+        torch.autograd.backward(module(pack).sum())
+        peaks = [_peak_of(lambda: torch.autograd.backward(module(pack).sum())) for _ in range(passes)]
+    return net.num_bytes(), min(peaks)
+
+
+def _made(training: Training) -> Any:
+    """The module that a trainer would shard."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from t1.training.actor import Actor
+    from t1.training.attention import attend_within_segments
+    from t1.training.critic import Critic
+
+    torch.manual_seed(0)
+    loader: Any = AutoModelForCausalLM
+    model = loader.from_config(training.config)
+    attend_within_segments(model)
+    module: Any = Critic.from_policy(model) if training.critic else Actor(model)
+    if training.checkpointing:
+        (module.body if training.critic else model).activation_checkpointing_enable({"use_reentrant": False})
+    return module
+
+
+def _peak_of(work: Callable[[], None]) -> int:
+    """The most bytes that `work` had at once, more than were there before."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        work()
+    results: Any = recorded.profiler
+    events = [event for event in results.kineto_results.events() if event.name() == "[memory]"]
+    changes = sorted((event.start_ns(), event.nbytes()) for event in events)
+    return int(np.cumsum([size for _, size in changes]).max())
 
 
 def sum_of_ranks(offset: int) -> tuple[int, float]:

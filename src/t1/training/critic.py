@@ -22,10 +22,10 @@ class Critic(nn.Module):
     def __init__(self, body: PreTrainedModel) -> None:
         super().__init__()
         self.body = body
-        self.head = nn.Linear(body.config.get_text_config().hidden_size, 1, dtype=torch.float32)
+        size, device = body.config.get_text_config().hidden_size, next(body.parameters()).device
+        self.head = nn.Linear(size, 1, dtype=torch.float32, device=device)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        self.head.to(next(body.parameters()).device)
 
     @classmethod
     def from_policy(cls, policy: PreTrainedModel) -> Critic:
@@ -44,4 +44,4 @@ class Critic(nn.Module):
         """[A] float32 value of the state before each action."""
         rows = hidden_states(self.body, pack)[pack.action_rows]
         values: Tensor = self.head(rows.float())
-        return values.squeeze(-1)
+        return values.squeeze(-1).clone()  # FSDP's hooks sit on what a module returns, and are lost on a view

@@ -7,12 +7,14 @@ join have no routing, a finding of severity error taints its whole rollout (half
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from t1.errors import RoutingError
 from t1.tito import assemble, audit
+from t1.training.dataplane import StoredRollouts, store_rollouts
 from t1.training.gap_text import Decode, Encode, trained_as_text
 from t1.types import Finding, IntArray, Rollout, Severity, Trajectory
 
@@ -31,11 +33,13 @@ class Experience:
     """Rollouts that are not trained on, by reason."""
     counters: dict[str, int] = field(default_factory=dict)
     """The auditor's counters over all audited rollouts."""
+    stored: StoredRollouts | None = None
+    """The file that `trajectories` are views of, where they were stored."""
 
     @property
-    def rewarded(self) -> list[tuple[tuple[Trajectory, ...], float]]:
-        """(segments, reward) of every kept rollout: what the trainer asks for."""
-        return list(zip(self.trajectories, self.rewards, strict=True))
+    def rewarded(self) -> Sequence[tuple[Sequence[Trajectory], float]]:
+        """(segments, reward) of every kept rollout: what the trainer asks for. By reference, where it is stored."""
+        return self.stored if self.stored is not None else list(zip(self.trajectories, self.rewards, strict=True))
 
     @property
     def flat(self) -> list[Trajectory]:
@@ -43,58 +47,78 @@ class Experience:
         return [trajectory for segments in self.trajectories for trajectory in segments]
 
 
+@dataclass(slots=True)
+class _Sieve:
+    """Assembles and audits one rollout after another, and counts what it keeps out."""
+
+    boundary_ids: frozenset[int]
+    decode: Callable[[IntArray], str] | None
+    on_residual: Literal["accept", "split"]
+    vocab_size: int | None
+    num_experts: int | None
+    findings: list[Finding] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    counters: Counter[str] = field(default_factory=Counter)
+
+    def segments_of(self, rollout: Rollout) -> tuple[Trajectory, ...] | None:
+        """What may be trained of a rollout, or None."""
+        if rollout.outcome.reward is None:
+            assert rollout.outcome.failure is not None
+            self.dropped[f"failure:{rollout.outcome.failure.kind}"] += 1
+            return None
+        if not rollout.turns:
+            self.dropped["no turns"] += 1
+            return None
+        rules: dict[str, Any] = {"boundary_ids": self.boundary_ids, "decode": self.decode}
+        try:
+            segments = assemble(rollout.id, rollout.turns, on_residual=self.on_residual, **rules)
+        except RoutingError as error:
+            self.findings.append(Finding("routing-join", Severity.ERROR, rollout.id, "rollout", str(error)))
+            self.dropped["assemble:RoutingError"] += 1
+            return None
+        report = audit(rollout, segments, vocab_size=self.vocab_size, num_experts=self.num_experts, **rules)
+        self.findings += report.findings
+        self.counters.update(report.counters)
+        if errors := {f.rule for f in report.findings if f.severity is Severity.ERROR}:
+            self.dropped[f"audit:{min(errors)}"] += 1
+            return None
+        return segments
+
+
 def prepare(
-    rollouts: Sequence[Rollout],
+    rollouts: Iterable[Rollout],
     *,
     boundary_ids: frozenset[int],
     decode: Callable[[IntArray], str] | None = None,
     on_residual: Literal["accept", "split"] = "accept",
     vocab_size: int | None = None,
     num_experts: int | None = None,
+    store: Path | None = None,
 ) -> Experience:
-    """Assemble and audit every scored rollout."""
-    kept: list[tuple[Rollout, tuple[Trajectory, ...], float]] = []
-    findings: list[Finding] = []
-    dropped: Counter[str] = Counter()
-    counters: Counter[str] = Counter()
-    for rollout in rollouts:
-        reward = rollout.outcome.reward
-        if reward is None:
-            assert rollout.outcome.failure is not None
-            dropped[f"failure:{rollout.outcome.failure.kind}"] += 1
-            continue
-        if not rollout.turns:
-            dropped["no turns"] += 1
-            continue
-        try:
-            segments = assemble(
-                rollout.id, rollout.turns, boundary_ids=boundary_ids, decode=decode, on_residual=on_residual
-            )
-        except RoutingError as error:
-            findings.append(Finding("routing-join", Severity.ERROR, rollout.id, "rollout", str(error)))
-            dropped["assemble:RoutingError"] += 1
-            continue
-        report = audit(
-            rollout,
-            segments,
-            vocab_size=vocab_size,
-            num_experts=num_experts,
-            decode=decode,
-            boundary_ids=boundary_ids,
-        )
-        findings += report.findings
-        counters.update(report.counters)
-        if errors := {f.rule for f in report.findings if f.severity is Severity.ERROR}:
-            dropped[f"audit:{min(errors)}"] += 1
-            continue
-        kept.append((rollout, segments, reward))
+    """Assemble and audit every scored rollout.
+
+    `store`: a file for what is kept; then trajectories are views of it, and one rollout's at a time are in memory.
+    """
+    sieve = _Sieve(boundary_ids, decode, on_residual, vocab_size, num_experts)
+    kept: list[Rollout] = []
+
+    def sound() -> Iterator[tuple[tuple[Trajectory, ...], float]]:
+        for rollout in rollouts:
+            if (segments := sieve.segments_of(rollout)) is not None:
+                assert rollout.outcome.reward is not None
+                kept.append(rollout)
+                yield segments, rollout.outcome.reward
+
+    stored = None if store is None else store_rollouts(store, sound())
+    rewarded = list(sound()) if stored is None else stored
     return Experience(
-        rollouts=tuple(rollout for rollout, _, _ in kept),
-        trajectories=tuple(segments for _, segments, _ in kept),
-        rewards=tuple(reward for _, _, reward in kept),
-        findings=tuple(findings),
-        dropped=dict(dropped),
-        counters=dict(counters),
+        rollouts=tuple(kept),
+        trajectories=tuple(tuple(segments) for segments, _ in rewarded),
+        rewards=tuple(reward for _, reward in rewarded),
+        findings=tuple(sieve.findings),
+        dropped=dict(sieve.dropped),
+        counters=dict(sieve.counters),
+        stored=stored,
     )
 
 
@@ -117,4 +141,5 @@ def as_text_stack(experience: Experience, *, decode: Decode, encode: Encode) -> 
         trajectories=tuple(segments for _, segments, _ in kept),
         rewards=tuple(reward for _, _, reward in kept),
         dropped=dict(dropped),
+        stored=None,
     )

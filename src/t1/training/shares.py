@@ -7,23 +7,20 @@ is what the round costs. Boundary: lengths in, indices out.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 
-QUADRATIC_AT = 32_768
-"""Tokens at which attention costs as much as everything that is linear in the length.
 
-A default: with hidden size H and L layers, of which A attend, 2·T²·H·A = c·T·weights; for 122B-A10B about 100 000, for
-small models a few thousand.
-"""
+def cost(length: int, *, quadratic_at: float) -> float:
+    """What a trajectory costs, in tokens of a short one: T + T² / quadratic_at.
 
-
-def cost(length: int, *, quadratic_at: int = QUADRATIC_AT) -> float:
-    """What a trajectory costs, in tokens of a short one: T + T² / quadratic_at."""
+    `quadratic_at`: tokens at which attention costs as much as all that is linear in them (`Shape.quadratic_at`).
+    """
     return length + length * length / quadratic_at
 
 
 def share(
-    lengths: Sequence[int], *, num_ranks: int, max_tokens: int, quadratic_at: int = QUADRATIC_AT
+    lengths: Sequence[int], *, num_ranks: int, max_tokens: int, quadratic_at: float = math.inf
 ) -> list[list[list[int]]]:
     """[rounds][ranks] the trajectories, by index, of each pack; a rank may get none in the last rounds.
 
