@@ -12,15 +12,16 @@ import tomllib
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import tomlkit
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from tomlkit.items import Table
 
 from t1.errors import ConfigError
 from t1.harness.config import TerminalConfig
 from t1.training.config import PPOConfig, SFTConfig
+from t1.training.layout import Layout
 
 COMMAND_LINE = "command line"
 
@@ -145,6 +146,42 @@ class PoolSection(Section):
     """How long one waits ready before it is closed unused."""
 
 
+class TrainerSection(Section):
+    """The processes that learn. One is the run's own; several are processes of `cluster.kind`. See docs/cluster.md."""
+
+    ranks: int = Field(1, ge=1)
+    """Processes that share the policy, and the critic unless it has its own."""
+    critic_ranks: int = Field(0, ge=0)
+    """Further processes, which have the critic to themselves. 0 = it shares the policy's."""
+    experts: int = Field(1, ge=1)
+    """Ranks over which the experts of a layer are spread; divides `ranks`."""
+    context: int = Field(1, ge=1)
+    """Ranks that share the tokens of one pack; divides `ranks`."""
+    cpus: float = Field(1.0, gt=0)
+    """Of a rank: so many threads does its numerical work get."""
+    memory_mb: int = Field(0, ge=0)
+    """What Ray sets aside for a rank. 0 = it is placed by cores and GPUs alone."""
+    gpus: float = Field(0.0, ge=0)
+    """Of a rank: 1 = CUDA and NCCL, 0 = the CPU and gloo."""
+    start_s: float = Field(600.0, gt=0)
+    """For all ranks to start, meet and read their weights."""
+    step_s: float = Field(7200.0, gt=0)
+    """Longest wait for one step, checkpoint or publish of the ranks; one that is late ends all."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        try:
+            Layout(self.ranks, self.experts, self.context)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def alone(self) -> bool:
+        """Whether the run's own process learns."""
+        return self.ranks == 1 and not self.critic_ranks and not self.gpus
+
+
 class SandboxesSection(Section):
     """Where the policy's commands run."""
 
@@ -254,6 +291,7 @@ class RunConfig(Section):
     agent: AgentSection = AgentSection()
     sandboxes: SandboxesSection = SandboxesSection()
     cluster: ClusterSection = ClusterSection()
+    trainer: TrainerSection = TrainerSection()
     rollouts: RolloutsSection = RolloutsSection()
     cost: CostSection = CostSection()
     reward: RewardSection = RewardSection()

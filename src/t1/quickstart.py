@@ -45,7 +45,10 @@ def quickstart(config: RunConfig, run: RunDir, show: ProgressDisplay) -> dict[st
     base = model_path(config)
     rollouts: dict[str, list[Rollout]] = {}
     done = steps_done(run.checkpoints / "rl")
-    with open_tracker(config, run, before_step=done) as tracker, Workshop(config, base, normalizer=normalizer) as shop:
+    with (
+        open_tracker(config, run, before_step=done) as tracker,
+        Workshop(config, base, normalizer=normalizer, logs=run.logs) as shop,
+    ):
         stages = Stages(shop, run, tracker, show)
         rollouts["base"] = stages.evaluate("base", heldout)
         shown, unseen = split_train(suite, config.sft.num_demonstrations)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from t1.cluster.learning import Learner, open_learner
 from t1.config import RunConfig
 from t1.errors import ConfigError, InfrastructureError, RunError
 from t1.evaluation.metrics import is_tampered, tamper_cases
@@ -31,10 +32,8 @@ from t1.rollouts.token_stats import write_token_stats
 from t1.rundir import RunDir
 from t1.tracking import JsonLinesTracker, Trackers, make_tracker
 from t1.training.checkpoints import checkpoint_path, latest_checkpoint, prune_checkpoints
-from t1.training.critic import Critic
 from t1.training.experience import Experience, as_text_stack, prepare
 from t1.training.gap_alarm import diagnose
-from t1.training.ppo import PPOTrainer
 from t1.training.sft import SFTTrainer
 from t1.types import RewardSource, Rollout, Severity, Task, Trajectory
 from t1.workshop import Workshop
@@ -109,32 +108,23 @@ class Stages:
         config = self.shop.config
         check_distribution(config.harness.sampling)
         check_method(config)
-        policy = load_model(start)
-        trainer = PPOTrainer(
-            policy,
-            Critic.from_policy(policy) if config.ppo.baseline == "critic" else None,
-            config.ppo,
-            temperature=config.harness.sampling.temperature,
-            normalizer=self.shop.normalizer,
-        )
         folder = self.run.checkpoints / "rl"
-        if (latest := latest_checkpoint(folder)) is not None:
-            trainer.load(latest)
-        first, last = trainer.num_steps, config.run.steps
-        self.shop.publish(trainer.weights(), first)
-        batch = config.rollouts.tasks_per_step * config.rollouts.group_size
-        self.show.stage("rl", total=last, done=first)
-        with closing(Ledger(self.run.path / "ledger.sqlite")) as ledger:
+        opening = open_learner(
+            config,
+            start,
+            normalizer=self.shop.normalizer,
+            folder=self.run.path,
+            runner=self.shop.runner,
+            cluster=self.shop.cluster,
+        )
+        with opening as trainer, closing(Ledger(self.run.path / "ledger.sqlite")) as ledger:
+            if (latest := latest_checkpoint(folder)) is not None:
+                trainer.load(latest)
+            first, last = trainer.num_steps, config.run.steps
+            self.shop.publish(trainer.weights(), first)
+            self.show.stage("rl", total=last, done=first)
             ledger.rewind(first)
-            source = self.shop.source(
-                tasks,
-                first_step=first,
-                ledger=ledger,
-                stored=self._rollouts_of,
-                demotions=Demotions(path=self.run.path / "demotions.json"),
-                progress=lambda done, _: self.show.advance(0, {"collected": f"{done}/{batch}"}),
-            )
-            source.pool.recall(range(first))
+            source = self._source(tasks, first, ledger)
             recorder = Recorder(self, trainer, folder, start, ledger=ledger, source=source)
             with closing(source):
                 train(
@@ -146,6 +136,21 @@ class Stages:
                     steps=until(deadline, range(first, last)),
                 )
             return recorder.checkpoint()
+
+    def _source(self, tasks: Sequence[Task], first: int, ledger: Ledger) -> Scheduled:
+        """Where the rollouts of PPO come from, from step `first` on."""
+        rollouts = self.shop.config.rollouts
+        batch = rollouts.tasks_per_step * rollouts.group_size
+        source = self.shop.source(
+            tasks,
+            first_step=first,
+            ledger=ledger,
+            stored=self._rollouts_of,
+            demotions=Demotions(path=self.run.path / "demotions.json"),
+            progress=lambda done, _: self.show.advance(0, {"collected": f"{done}/{batch}"}),
+        )
+        source.pool.recall(range(first))
+        return source
 
     def _rollouts_of(self, step: int) -> list[Rollout] | None:
         """What an earlier run of this directory stored of a PPO step."""
@@ -212,7 +217,7 @@ class Recorder:
     def __init__(
         self,
         stages: Stages,
-        trainer: PPOTrainer,
+        trainer: Learner,
         folder: Path,
         tokenizer_from: Path,
         *,
@@ -289,6 +294,8 @@ def check_method(config: RunConfig) -> None:
     """Refuse (ConfigError) choices that have no meaning together."""
     if config.ppo.baseline == "group" and config.rollouts.group_size < 2:
         raise ConfigError("ppo.baseline is group: a rollout needs others to be compared with; set rollouts.group_size")
+    if config.ppo.baseline == "group" and config.trainer.critic_ranks:
+        raise ConfigError("ppo.baseline is group: there is no critic to have ranks; set trainer.critic_ranks=0")
     if config.tito.keep == "text" and config.ppo.replay_routing:
         raise ConfigError("tito.keep is text: ids that nobody sampled have no routes; set ppo.replay_routing=false")
 

@@ -19,6 +19,7 @@ from t1.agents import harness_of, sandbox_needs
 from t1.base import base_path
 from t1.cluster.checks import capture_check, check_episode
 from t1.cluster.opening import Policy, Spread, is_spread, spread
+from t1.cluster.posts import Cluster
 from t1.config import RunConfig
 from t1.errors import ConfigError
 from t1.harness import ChatMLRenderer, DemonstrationHarness, TerminalHarness
@@ -56,8 +57,11 @@ from t1.verification import PristineVerifier, score
 class Workshop:
     """Opens the parts once; use as a context manager so that sandboxes and engine are gone on any exit."""
 
-    def __init__(self, config: RunConfig, model_path: Path, *, normalizer: float, version: int = 0) -> None:
-        self.config = config
+    def __init__(
+        self, config: RunConfig, model_path: Path, *, normalizer: float, version: int = 0, logs: Path | None = None
+    ) -> None:
+        """`logs`: where the processes of a spread run say what goes wrong; None = nothing is kept."""
+        self.config, self._logs = config, logs
         self.renderer, self.harness = harness_of(config, model_path)
         self.runner = LoopThread()
         self.normalizer = normalizer
@@ -118,7 +122,8 @@ class Workshop:
     def _start(self, policy: Policy, reference: Reference) -> Sampler:
         """The processes of a spread run; servers among its engines are proved to sample from this very model."""
         try:
-            self._spread = self.runner.run(spread(self.config, policy, weights_dir=Path(self._weights.name)))
+            opening = spread(self.config, policy, weights_dir=Path(self._weights.name), logs=self._logs)
+            self._spread = self.runner.run(opening)
             if self.config.engine.kind != "embedded":
                 self.runner.run(self._prove(self._spread.engines, reference, policy.version))
         except BaseException:
@@ -168,6 +173,11 @@ class Workshop:
                 publish=self.config.engine.preflight == "full",
             )
             report.raise_if_failed()
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """Where a spread run has its processes; None when all of it happens here."""
+        return None if self._spread is None else self._spread.cluster
 
     def collector(self, harness: Harness | None = None) -> Collects:
         """A collector with the run's reward; another harness than the policy's works here, without routes to check."""

@@ -64,6 +64,6 @@ def reinforce(config: RunConfig, run: RunDir, show: ProgressDisplay) -> Path:
     run.pin("normalizer", normalizer)
     with (
         open_tracker(config, run, before_step=done) as tracker,
-        Workshop(config, start, normalizer=normalizer, version=done) as shop,
+        Workshop(config, start, normalizer=normalizer, version=done, logs=run.logs) as shop,
     ):
         return Stages(shop, run, tracker, show).reinforce(start, tasks)

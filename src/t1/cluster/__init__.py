@@ -4,5 +4,5 @@ posts.py     what a cluster offers: named processes that hold an object and answ
 local.py     subprocesses                       ray.py      actors and placement groups
 roster.py    keeps posts alive
 crew.py      rollout workers as one collector   engines.py  placed or found engines as one sampler
-ranks.py     trainer ranks as one trainer
+ranks.py     trainer ranks as one trainer       learning.py the trainer that a configuration names
 """

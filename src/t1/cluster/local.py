@@ -20,6 +20,7 @@ from typing import Any
 from t1.cluster.frames import FrameWriter, read_frame
 from t1.cluster.hosting import CANCEL_S, Reply
 from t1.cluster.posts import Needs, Place, Post, Recipe, Reservation, Shared
+from t1.cluster.words import log_path, quoted, tail
 from t1.errors import InfrastructureError, ProcessLost
 
 LOOPBACK = "127.0.0.1"
@@ -151,10 +152,14 @@ class LocalReservation:
 class LocalCluster:
     """See `posts.Cluster`."""
 
-    def __init__(self, *, cpus: int | None = None) -> None:
-        """`cpus`: what is shared out; None = the cores that this process may use."""
+    def __init__(self, *, cpus: int | None = None, logs: Path | None = None) -> None:
+        """`cpus`: what is shared out; None = the cores that this process may use.
+
+        `logs`: where each post's standard error is kept; None = as long as the cluster is open.
+        """
         self._cpus = cpus or len(os.sched_getaffinity(0))
         self._folder = Path(tempfile.mkdtemp(prefix="t1-cluster-"))  # 0700
+        self._logs = logs or self._folder
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._numbers = itertools.count()
 
@@ -179,11 +184,12 @@ class LocalCluster:
         path = self._folder / name
         await self._end(name, 0.0)
         path.unlink(missing_ok=True)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "t1.cluster.hosted", str(path),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
-            env={**os.environ, "OMP_NUM_THREADS": str(max(1, int(needs.cpus)))},
-        )  # fmt: skip
+        with self._log(name).open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "t1.cluster.hosted", str(path),
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log, start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": str(max(1, int(needs.cpus)))},
+            )  # fmt: skip
         self._processes[name] = process
         try:
             async with asyncio.timeout(timeout_s):
@@ -193,7 +199,8 @@ class LocalCluster:
             if isinstance(error, TimeoutError):
                 raise ProcessLost(f"{name}: did not start within {timeout_s:g} s") from None
             if isinstance(error, (EOFError, ConnectionError)):
-                raise ProcessLost(f"{name}: died while it started (exit code {process.returncode})") from None
+                words = quoted(tail(self._log(name)))
+                raise ProcessLost(f"{name}: died while it started (exit code {process.returncode}){words}") from None
             raise
         if reply.error is not None:
             await self._end(name, 5.0)
@@ -208,6 +215,14 @@ class LocalCluster:
         """See `posts.Cluster.stop`."""
         await post.hang_up()
         await self._end(post.name, timeout_s)
+
+    async def last_words(self, post: Post) -> str:
+        """See `posts.Cluster.last_words`."""
+        return await asyncio.to_thread(tail, self._log(post.name))
+
+    def _log(self, name: str) -> Path:
+        self._logs.mkdir(parents=True, exist_ok=True)
+        return log_path(self._logs, name)
 
     async def share(self, value: Any) -> Shared:
         """See `posts.Cluster.share`."""

@@ -65,9 +65,12 @@ def is_spread(config: RunConfig) -> bool:
     return config.cluster.kind == "ray" or config.cluster.workers > 0
 
 
-async def spread(config: RunConfig, policy: Policy, *, weights_dir: Path) -> Spread:
-    """Start engines and workers. InfrastructureError, with nothing left behind, where none of a kind starts."""
-    cluster = _cluster(config)
+async def spread(config: RunConfig, policy: Policy, *, weights_dir: Path, logs: Path | None = None) -> Spread:
+    """Start engines and workers. InfrastructureError, with nothing left behind, where none of a kind starts.
+
+    `logs`: where the processes' standard error is kept.
+    """
+    cluster = _cluster(config, logs)
     try:
         engines = await _engines(config, policy, cluster, weights_dir)
         try:
@@ -80,14 +83,14 @@ async def spread(config: RunConfig, policy: Policy, *, weights_dir: Path) -> Spr
         raise
 
 
-def _cluster(config: RunConfig) -> Cluster:
+def _cluster(config: RunConfig, logs: Path | None) -> Cluster:
     if config.cluster.kind == "local":
-        return LocalCluster()
+        return LocalCluster(logs=logs)
     try:
         from t1.cluster.ray import RayCluster
     except ImportError as error:
         raise ConfigError(f"cluster.kind: ray is not installed ({error}); pip install 't1[ray]'") from error
-    return RayCluster(address=config.cluster.address)
+    return RayCluster(address=config.cluster.address, logs=logs)
 
 
 async def _engines(config: RunConfig, policy: Policy, cluster: Cluster, weights_dir: Path) -> PlacedEngines:

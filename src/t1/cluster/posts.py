@@ -102,6 +102,10 @@ class Cluster(Protocol):
         """Close its object within the bound, then end the process in any case. Lost ones are fine."""
         ...
 
+    async def last_words(self, post: Post) -> str:
+        """The end of what its processes wrote to their standard error; empty where that is not kept."""
+        ...
+
     async def share(self, value: Any) -> Shared:
         """Put a value down where every process of the cluster can load it."""
         ...

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from t1.cluster.posts import Cluster, Needs, Post, Reservation
+from t1.cluster.words import quoted
 from t1.errors import InfrastructureError, ProcessLost
 from t1.rollouts.background import LoopThread
 from t1.types import Trajectory
@@ -124,6 +125,16 @@ class RankedTrainer:
         """Steps that it took."""
         return int(self.tell("num_steps"))
 
+    @property
+    def gap_evidence(self) -> Any:
+        """See `PPOTrainer.gap_evidence`."""
+        return self.tell("gap_evidence")
+
+    @property
+    def credit(self) -> Any:
+        """See `PPOTrainer.credit`."""
+        return self.tell("credit")
+
     def step(self, rollouts: Sequence[tuple[Sequence[Trajectory], float]]) -> Mapping[str, float]:
         """See `protocols.Trainer.step`. The rollouts are put down once; each rank reads them."""
         stats: Mapping[str, float] = self.tell("step", list(rollouts))
@@ -173,6 +184,7 @@ class RankedTrainer:
             done |= (await asyncio.wait(late, timeout=GRACE_S))[0]
         broken = [(rank, call.exception()) for rank, call in enumerate(calls) if call in done and call.exception()]
         broken.sort(key=lambda one: not isinstance(one[1], ProcessLost))
+        posts = self._posts
         await self._end()  # before the others are cancelled: they wait in collectives and would not hear of it
         await asyncio.gather(*calls, return_exceptions=True)
         if not broken:
@@ -180,9 +192,10 @@ class RankedTrainer:
             raise InfrastructureError(f"ranks {ranks} were not done with '{what}' after {self._step_s:g} s")
         rank, error = broken[0]
         if isinstance(error, ProcessLost):
+            words = quoted(await self._cluster.last_words(posts[rank]))
             raise InfrastructureError(
                 f"rank {rank} of the trainer was lost during '{what}': {error}. Go on from the last checkpoint with "
-                "--resume"
+                f"--resume{words}"
             ) from error
         assert error is not None
         raise error
@@ -191,6 +204,15 @@ class RankedTrainer:
         posts, self._posts = self._posts, ()
         await asyncio.gather(*(self._cluster.stop(post, timeout_s=timeout_s) for post in posts))
         await self._reservation.release()
+
+
+async def _cause(cluster: Cluster, posts: Sequence[Post], group: ExceptionGroup[Exception]) -> Exception:
+    """Why ranks did not meet: what a rank said, or how one was lost; peers only complain of each other."""
+    lost = [error for error in group.exceptions if isinstance(error, ProcessLost)]
+    if not lost:
+        return group.exceptions[0]
+    said = [quoted(await cluster.last_words(post)) for post in posts]
+    return InfrastructureError(f"a rank of the trainer was lost before it was made: {lost[0]}{max(said, key=len)}")
 
 
 async def open_ranks(
@@ -228,6 +250,6 @@ async def open_ranks(
         if isinstance(error, TimeoutError):
             raise InfrastructureError(f"the trainer's {num_ranks} ranks did not meet within {start_s:g} s") from None
         if isinstance(error, ExceptionGroup):
-            raise error.exceptions[0] from error
-        raise
+            error = await _cause(cluster, posts, error)
+        raise error
     return RankedTrainer(cluster, posts, reservation, runner=runner, step_s=step_s)

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import os
 import secrets
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -23,6 +24,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from t1.cluster.hosting import CANCEL_S, Host, Reply, failed
 from t1.cluster.posts import Needs, Place, Post, Recipe, Reservation, Shared
+from t1.cluster.words import log_path, tail
 from t1.errors import InfrastructureError, ProcessLost
 from t1.rollouts.background import LoopThread
 
@@ -35,7 +37,10 @@ FIND_S = 30.0
 class _Actor:
     """The inside of an actor. Its object lives in a loop of its own, as in a local post."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, log: Path | None) -> None:
+        if log is not None and log.parent.is_dir():
+            with log.open("ab") as file:
+                os.dup2(file.fileno(), 2)
         self._runner = LoopThread("t1-post")
         self._host: Host | None = None
         try:
@@ -168,8 +173,12 @@ class RayReservation:
 class RayCluster:
     """See `posts.Cluster`. Actors end with the driver."""
 
-    def __init__(self, *, address: str = "", namespace: str = "") -> None:
-        """Join the Ray cluster at `address`; empty = the one that RAY_ADDRESS names, or one of this machine alone."""
+    def __init__(self, *, address: str = "", namespace: str = "", logs: Path | None = None) -> None:
+        """Join the Ray cluster at `address`; empty = the one that RAY_ADDRESS names, or one of this machine alone.
+
+        `logs`: where each actor's standard error is kept, on machines that see this directory; None = Ray's own logs.
+        """
+        self._logs = logs
         self._namespace = namespace or f"t1-{secrets.token_hex(6)}"
         self._posts: dict[str, RayPost] = {}
         self._owner = not ray.is_initialized()
@@ -257,7 +266,7 @@ class RayCluster:
         make = ray.remote(_Actor).options(**options)
         while True:
             try:
-                return await asyncio.to_thread(make.remote, recipe)
+                return await asyncio.to_thread(make.remote, recipe, self._log(name))
             except ValueError:  # the name is taken: an earlier one is about to end
                 await RayPost(name, self._namespace).end(0.0)
                 await asyncio.sleep(0.2)
@@ -272,6 +281,14 @@ class RayCluster:
         if self._posts.get(post.name) is post:
             del self._posts[post.name]
         await post.end(timeout_s)
+
+    async def last_words(self, post: Post) -> str:
+        """See `posts.Cluster.last_words`."""
+        log = self._log(post.name)
+        return "" if log is None else await asyncio.to_thread(tail, log)
+
+    def _log(self, name: str) -> Path | None:
+        return None if self._logs is None else log_path(self._logs.absolute(), name)
 
     async def share(self, value: Any) -> Shared:
         """See `posts.Cluster.share`."""

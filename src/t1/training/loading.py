@@ -86,7 +86,7 @@ def _read_by_layer(path: Path, policy: PreTrainedModel) -> Iterator[dict[str, Te
 
     transformers converts them, as in `from_pretrained`.
     """
-    conversions = get_model_conversion_mapping(policy)
+    conversions: Any = get_model_conversion_mapping(policy)
     for group in _groups(path):
         with ExitStack() as stack:
             try:

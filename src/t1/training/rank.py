@@ -84,8 +84,8 @@ class RankPlan:
         use_threads(self.num_threads)
         ranks, has_policy, has_critic = self._open()
         model = empty_model(self.path)
-        critic = Critic.from_policy(model) if has_critic else None
-        policy = empty_model(self.path) if has_policy else None
+        critic = Critic.from_policy(model) if has_critic and self.ppo.baseline == "critic" else None
+        policy: Any = empty_model(self.path) if has_policy else None
         trainer = PPORank(
             policy, critic, self.ppo, temperature=self.temperature, normalizer=self.normalizer, ranks=ranks
         )

@@ -10,7 +10,7 @@ Boundary: modules in, the same modules sharded in place; packs, losses and optim
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -80,7 +80,8 @@ def materialize(module: nn.Module, device: torch.device) -> None:
     for (first, known_as), *others in homes.values():
         for owner, name in others:
             setattr(owner, name, getattr(first, known_as))
-    for model in (part for part in module.modules() if isinstance(part, PreTrainedModel)):
+    models: list[Any] = [part for part in module.modules() if isinstance(part, PreTrainedModel)]
+    for model in models:
         for part in (part for part in model.modules() if part._non_persistent_buffers_set):
             model._init_weights(part)
 
