@@ -185,16 +185,24 @@ class TrainerSection(Section):
 class SandboxesSection(Section):
     """Where the policy's commands run."""
 
-    kind: Literal["namespaces", "containers"] = "namespaces"
-    """Linux namespaces (no daemon, no image), or podman or docker."""
+    kind: Literal["namespaces", "containers", "harbor"] = "namespaces"
+    """Linux namespaces (no daemon, no image), podman or docker, or whatever Harbor drives. See docs/sandboxes.md."""
     root: str = ""
     """Directory for the sandboxes' files. Empty = the machine's temporary directory."""
     rootfs: str = ""
     """Of namespaces: a directory or an image's archive in place of the host's /usr."""
     image: str = ""
-    """Of containers: what a task starts from that brings neither a Dockerfile nor docker_image."""
-    network: Literal["none", "listed", "all"] = "none"
-    """What an agent may reach: nothing, the hosts that its task lists, or all public ones if its task asks for it."""
+    """Of containers and harbor: what a task starts from that brings neither a Dockerfile nor docker_image."""
+    network: Literal["none", "listed", "all", "provider"] = "none"
+    """What an agent may reach: nothing, the hosts that its task lists, or all public ones if its task asks for it. Of
+    harbor, `provider`: whatever the provider does when nothing is asked of it."""
+    environment: str = ""
+    """Of harbor: a provider's name (`docker`, `podman`, `daytona`, `modal`, `e2b`, `gke`, ...), or `module:Class`.
+    Empty = docker."""
+    options: dict[str, Any] = {}
+    """Of harbor: keyword arguments of the environment."""
+    python: str = ""
+    """Of harbor: the interpreter that has it. Empty = $T1_HARBOR_PYTHON, this one, or `.venv-harbor` here."""
     pool: PoolSection = PoolSection()
 
 

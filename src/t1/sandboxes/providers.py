@@ -9,6 +9,7 @@ from typing import Any
 from t1.errors import ConfigError
 from t1.protocols import SandboxProvider
 from t1.sandboxes.containers import ContainerProvider
+from t1.sandboxes.harbor import HarborProvider
 from t1.sandboxes.namespaces import NamespaceProvider
 from t1.sandboxes.pool import PoolLimits, SandboxPool
 from t1.sandboxes.proxy import AllowLists
@@ -26,21 +27,45 @@ def make_provider(
     label: str = "",
     reach: Mapping[int, tuple[str, int]] | None = None,
     readable: Sequence[Path] = (),
+    environment: str = "",
+    options: Mapping[str, Any] | None = None,
+    python: str = "",
     pool: Mapping[str, Any] | None = None,
 ) -> SandboxProvider:
     """Sandboxes of this kind, behind a pool where `pool` bounds anything (keys of `[sandboxes.pool]`).
 
     `network`: "none", "listed" (the hosts that a task's allow-list names), or "all" (also every public host, for tasks
-    that ask for the network); always through a proxy. `rootfs` is of namespaces, `image` of containers: what a task
-    without an image of its own starts from. `reach` and `readable`: see NamespaceProvider. Raises ConfigError for a
-    setting that the kind does not have.
+    that ask for the network); always through a proxy, of harbor by the provider's own means, and "provider" leaves it
+    alone. `rootfs` is of namespaces, `image` of the others: what a task without an image of its own starts from.
+    `environment`, `options` and `python` are of harbor, see HarborProvider; `reach` and `readable` of the others, see
+    NamespaceProvider. Raises ConfigError for a setting that the kind does not have.
     """
     if limits := pool_limits(**(pool or {})):
         provider = make_provider(
-            kind, root=root, rootfs=rootfs, image=image, network=network, label=label, reach=reach, readable=readable
-        )
+            kind, root=root, rootfs=rootfs, image=image, network=network, label=label, reach=reach, readable=readable,
+            environment=environment, options=options, python=python,
+        )  # fmt: skip
         return SandboxPool(provider, limits)
     place = Path(root) if root else None
+    if kind == "harbor":
+        if rootfs:
+            raise ConfigError("sandboxes.rootfs: Harbor's environments have images; set sandboxes.image")
+        if reach or readable:
+            raise ConfigError("agent.name: an agent inside the sandbox needs sandboxes.kind = namespaces or containers")
+        return HarborProvider(
+            place,
+            environment=environment or "docker",
+            options=options,
+            python=Path(python).expanduser().absolute() if python else None,
+            default_image=image or None,
+            network=network,
+            label=label,
+        )
+    for key, value in (("environment", environment), ("options", options), ("python", python)):
+        if value:
+            raise ConfigError(f"sandboxes.{key}: is of sandboxes.kind = harbor, and the kind is {kind}")
+    if network == "provider":
+        raise ConfigError(f"sandboxes.network: provider is of sandboxes.kind = harbor, and the kind is {kind}")
     lists = None if network == "none" else AllowLists(internet=network == "all")
     if kind == "containers":
         if rootfs:
