@@ -1,6 +1,8 @@
-"""How fast tasks are audited: read only, and with all probes in sandboxes; beside `t1 tasks check` of the same tasks.
+"""How fast tasks are made and audited: the offline factory, the audit that only reads, and the one with all probes.
 
-Each number is the median of several rounds over the same generated tasks. The last line is JSON.
+The audit's numbers are medians of several rounds over the same generated tasks, beside `t1 tasks check` of the same.
+The factory's is one run of the command with all five stages, the audit's probes included: accepted tasks by
+wall-clock, with start-up and datasheet. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ import asyncio
 import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -22,6 +26,7 @@ from t1.tasks import check_task
 from t1.tasks.shell_basics import generate
 
 ROUNDS = 3
+SYNTH_S = 3600.0
 
 
 async def rate(count: int, work: Callable[[], Awaitable[object]]) -> float:
@@ -69,14 +74,28 @@ async def audit_rates(folder: Path, *, num_static: int, num_probed: int) -> dict
     }
 
 
+def synthesis_rate(folder: Path, seeds: int) -> dict[str, float]:
+    """Run the factory as a person does, and count what it accepted."""
+    words = ["configs/tasks/synth.toml", f"run.num_seeds={seeds}", f"run.out={folder}/out"]
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-m", "t1", "tasks", "synth", *words], check=True, timeout=SYNTH_S)
+    wall_s = time.monotonic() - started
+    made = json.loads((folder / "out" / "datasheet.json").read_text())["accepted"]["tasks"]
+    rate = round(made * 3600 / wall_s)
+    return {"synth_tasks_per_hour": rate, "synth_seeds": seeds, "synth_accepted": made, "synth_s": round(wall_s, 1)}
+
+
 def main() -> None:
     """Print the numbers."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--static", type=int, default=400, help="tasks that are only read")
     parser.add_argument("--probed", type=int, default=24, help="tasks that are probed")
+    parser.add_argument("--seeds", type=int, default=64, help="lineages of the factory; 0: only the audit")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="t1-bench-") as folder:
         results = asyncio.run(audit_rates(Path(folder), num_static=options.static, num_probed=options.probed))
+        if options.seeds:
+            results |= synthesis_rate(Path(folder), options.seeds)
     print(json.dumps(results))
 
 

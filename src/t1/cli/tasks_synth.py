@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from t1.synthesis.config import SynthConfig
     from t1.synthesis.factory import Parts, Synthesis
     from t1.synthesis.journal import Journal
-    from t1.synthesis.mutants import Mutant
     from t1.synthesis.proposer import Proposer
     from t1.synthesis.selection.useful import Attempt, Audit
     from t1.synthesis.variations import Circumstances
@@ -108,23 +107,10 @@ def _parts(
         proposer,
         Ground(provider),
         variations=circumstances.variations if config.solvable.vary else (),
-        exploits=_exploits(config),
         held_out=read_references(config.novel.held_out),
         attempt=attempt,
         audit=_audit(provider) if config.useful.audit else None,
     )
-
-
-def _exploits(config: SynthConfig) -> list[Mutant]:
-    """The attacks of the red team that the configuration names."""
-    from t1.errors import ConfigError
-    from t1.redteam import EXPLOITS
-    from t1.synthesis.mutants import Mutant
-
-    bank = {exploit.name: exploit for exploit in EXPLOITS}
-    if unknown := [name for name in config.discriminating.exploits if name not in bank]:
-        raise ConfigError(f"discriminating.exploits: {unknown[0]!r} is none of {', '.join(sorted(bank))}")
-    return [Mutant(name, bank[name].script) for name in config.discriminating.exploits]
 
 
 def _audit(provider: SandboxProvider) -> Audit:

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from t1.config import Section
 from t1.errors import ConfigError
+from t1.synthesis.attacks import Attacks
 from t1.synthesis.candidate import DIFFICULTIES, MAX_ROUNDS
 
 
@@ -96,8 +97,9 @@ class DiscriminatingSection(Section):
 
     max_mutants: int = Field(8, ge=2)
     min_score: float = Field(0.8, gt=0, le=1)
-    exploits: tuple[str, ...] = ("forged-results", "bash-env", "exported-function")
-    """Attacks of the red team's bank, by name, that must earn nothing."""
+    attacks: Attacks = Attacks.VOLLEY
+    """Which attacks of the red team must earn nothing: none; volley: all that leave files, in one sandbox; each: one by
+    one, those too that compile, race or replace programs."""
 
 
 class NovelSection(Section):

@@ -23,7 +23,6 @@ from t1.synthesis.config import SynthConfig
 from t1.synthesis.datasheet import write_datasheet
 from t1.synthesis.journal import Journal
 from t1.synthesis.lineage import Breeder, Lineage, planned
-from t1.synthesis.mutants import Mutant
 from t1.synthesis.proposer import BudgetSpent, Proposer
 from t1.synthesis.selection.discriminating import discriminating
 from t1.synthesis.selection.novel import Novelty
@@ -46,7 +45,6 @@ class Parts:
     proposer: Proposer
     ground: Ground
     variations: Sequence[Variation] = ()
-    exploits: Sequence[Mutant] = ()
     held_out: Mapping[str, Reference] = field(default_factory=dict)
     attempt: Attempt | None = None
     """The reference policy; None where there is none."""
@@ -180,7 +178,7 @@ class Factory:
                 parts.ground,
                 max_mutants=section.max_mutants,
                 min_score=section.min_score,
-                exploits=parts.exploits,
+                attacks=section.attacks,
             )
 
         await self._breeder.judge(lineage, Stage.WELL_FORMED, starts)
@@ -275,7 +273,7 @@ class Factory:
             "calls": self._journal.num_calls(),
             "cost": round(self._journal.spent(), 6),
             "variations": {v.name: v.how or v.missing for v in self._parts.variations},
-            "exploits": [exploit.name for exploit in self._parts.exploits],
+            "attacks": str(self._config.discriminating.attacks),
             "held_out": {name: len(reference.names) for name, reference in self._parts.held_out.items()},
         }
         write_datasheet(self._out, [each for each in lineages if _is_settled(each)], run)

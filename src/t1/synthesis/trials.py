@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from t1.errors import SandboxUnavailable, VerifierError
 from t1.protocols import Sandbox, SandboxProvider, Verifier
@@ -19,19 +21,21 @@ from t1.verification import PristineVerifier, score
 MAX_STATE_BYTES = 1 << 20
 STATE_S = 20.0
 _SYSTEM = "bin boot dev etc lib lib32 lib64 libx32 logs media mnt proc run sbin sys tests usr"
-_STATE = f"""roots=; for d in /*/; do case " {_SYSTEM} " in *" $(basename "$d") "*) ;; *) roots="$roots $d";; esac; done
-skip='-name .git -o -name __pycache__ -o -name .t1-home'
-find $roots \\( $skip \\) -prune -o -printf '%y %m %p -> %l\\n' 2>/dev/null | LC_ALL=C sort
+_ROOTS = f'roots=; for d in /*/; do case \' {_SYSTEM} \' in *" ${{d:1:-1}} "*) ;; *) roots+=" $d";; esac; done'
+_STATE = f"""{_ROOTS}
+skip='-name __pycache__ -prune -o -name .t1-home -prune -o -name .git -prune -printf G%p\\n'
+find $roots $skip -o -printf '%y %m %p -> %l\\n' 2>/dev/null
 echo ---
-find $roots \\( $skip \\) -prune -o -type f -exec sha256sum {{}} + 2>/dev/null | LC_ALL=C sort -k2
-echo ---
-find $roots -name .git -prune -print 2>/dev/null | LC_ALL=C sort | while IFS= read -r g; do
-  git --git-dir="$g" log --all --format='%T %an %s' 2>&1
-  git --git-dir="$g" for-each-ref --format='%(refname) %(tree)' 2>&1; git --git-dir="$g" config -l --local 2>&1
-  cat "$g/HEAD"; git --git-dir="$g" ls-files -s 2>&1
-done
+find $roots -name .git -prune -o -name __pycache__ -prune -o -name .t1-home -prune \\
+  -o -type f -exec sha256sum {{}} + 2>/dev/null"""
+"""What the files are, without times: two processes a look, since every trial has one."""
+_REPOSITORY = """git --git-dir={0} log --all --format='%T %an %s' 2>&1
+git --git-dir={0} for-each-ref --format='%(refname) %(tree)' 2>&1; git --git-dir={0} config -l --local 2>&1
+cat {0}/HEAD; git --git-dir={0} ls-files -s 2>&1
 """
-"""What the files are, without times; git's store by what it says and not by its bytes."""
+"""Git's store, by what it says and not by its bytes."""
+MAX_REMEMBERED = 256
+"""Trials whose end is kept for the next stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +71,20 @@ class Ground:
     def __init__(self, provider: SandboxProvider, verifier: Verifier | None = None) -> None:
         self._provider = provider
         self._verifier = verifier or PristineVerifier(provider)
+        self._remembered: dict[tuple[str, str], Trial] = {}
 
-    async def trial(self, task: Task, script: str, variation: Variation = PLAIN, *, look: bool = False) -> Trial:
+    async def trial(
+        self,
+        task: Task,
+        script: str,
+        variation: Variation = PLAIN,
+        *,
+        look: bool = False,
+        known: Mapping[str, Trial] = MappingProxyType({}),
+    ) -> Trial:
         """Run `script` in a fresh sandbox of the task and verify what it left; `look`: report its files, too.
 
+        `known`: trials by their state. The verifier sees nothing but files, so the same files have the same verdict.
         Raises SandboxError where there was no sandbox, TaskError where the environment cannot be built.
         """
         if variation.env:
@@ -81,9 +95,20 @@ class Ground:
             ended = await sandbox.run(variation.wrap(script), timeout_s=task.limits.agent_timeout_s)
             state, files = await _state(sandbox) if look else ("", {})
             trial = Trial(ended.exit_code, ended.output.strip()[-300:], state=state, files=files)
+            if state and (same := known.get(state)) is not None:
+                return replace(same, exit_code=trial.exit_code, output=trial.output)
             return await self._judge(task, sandbox, trial)
         finally:
             await sandbox.close()
+
+    async def looked(self, task: Task, script: str) -> Trial:
+        """A trial with a look at its files, remembered for the stages that come after."""
+        key = (task.digest, script)
+        if key not in self._remembered:
+            while len(self._remembered) >= MAX_REMEMBERED:
+                del self._remembered[next(iter(self._remembered))]
+            self._remembered[key] = await self.trial(task, script, look=True)
+        return self._remembered[key]
 
     async def _judge(self, task: Task, sandbox: Sandbox, trial: Trial) -> Trial:
         """The verdict, in the trial's terms."""
@@ -115,8 +140,16 @@ class Ground:
 
 
 async def _state(sandbox: Sandbox) -> tuple[str, dict[str, str]]:
-    """Digest of all files, and the digest of each regular one."""
+    """Digest of all files, and the digest of each regular one; ("", {}) where it could not be seen whole."""
     ended = await sandbox.run(f"({_STATE})", timeout_s=STATE_S, max_output_bytes=MAX_STATE_BYTES)
-    lines = ended.output.split("\n---\n")[1].splitlines() if ended.output.count("\n---\n") >= 1 else []
-    matches = [re.fullmatch(r"([0-9a-f]{64})  (/.+)", line) for line in lines]
-    return hashlib.sha256(ended.output.encode()).hexdigest(), {m[2]: m[1] for m in matches if m is not None}
+    entries, separator, sums = ended.output.partition("\n---\n")
+    if not separator or ended.cut_bytes or ended.timed_out:
+        return "", {}
+    repositories = sorted(line[1:] for line in entries.splitlines() if line.startswith("G/"))
+    said = ""
+    if repositories:
+        looks = "".join(_REPOSITORY.format(shlex.quote(path)) for path in repositories)
+        said = (await sandbox.run(f"({looks})", timeout_s=STATE_S, max_output_bytes=MAX_STATE_BYTES)).output
+    matches = [re.fullmatch(r"([0-9a-f]{64})  (/.+)", line) for line in sums.splitlines()]
+    whole = "\n".join([*sorted(entries.splitlines()), "---", *sorted(sums.splitlines()), "---", said])
+    return hashlib.sha256(whole.encode()).hexdigest(), {m[2]: m[1] for m in matches if m is not None}

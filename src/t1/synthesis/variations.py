@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -40,6 +40,11 @@ class Variation:
     missing: str = ""
     """Why this host cannot offer it; it is not run then."""
 
+    @property
+    def code(self) -> str:
+        """Its name as one word."""
+        return self.name.replace(", ", "-and-")
+
     def wrap(self, script: str) -> str:
         """The command line that runs `script` under these circumstances."""
         env = "".join(f" {name}={shlex.quote(value)}" for name, value in self.env.items())
@@ -50,6 +55,20 @@ class Variation:
 
 
 PLAIN = Variation("plain")
+
+
+def at_once(variations: Sequence[Variation]) -> Variation | None:
+    """All of them in one trial; None where there are fewer than two, or two want a variable for themselves."""
+    env: dict[str, str] = {}
+    for variation in variations:
+        if any(env.get(name, value) != value for name, value in variation.env.items()):
+            return None
+        env |= variation.env
+    if len(variations) < 2:
+        return None
+    umask = next((variation.umask for variation in variations if variation.umask), "")
+    names, ways = (", ".join(getattr(v, part) for v in variations) for part in ("name", "how"))
+    return Variation(names, env, umask, how=ways)
 
 
 class Circumstances:

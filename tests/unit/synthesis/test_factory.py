@@ -17,6 +17,7 @@ import pytest
 
 from t1.errors import ConfigError, RunError
 from t1.sandboxes import NamespaceProvider, probe
+from t1.synthesis.attacks import Attacks
 from t1.synthesis.candidate import EVOLUTIONS, Candidate, Rewrite, Seed
 from t1.synthesis.config import load_synth_config
 from t1.synthesis.factory import Factory, Parts, reread
@@ -72,7 +73,7 @@ async def test_every_cell_of_the_taxonomy_and_every_rewrite_makes_the_same_task_
 async def test_a_verifier_that_looks_for_a_file_alone_is_rejected_as_not_discriminating(provider, tmp_path):
     candidate = weak(await ProgrammaticProposer(0).propose(Seed(0, "text", "text/turned", "easy")))
     task, ground = candidate.write(tmp_path / "weak"), Ground(provider)
-    found = await discriminating(candidate, task, ground, max_mutants=6, min_score=0.8, exploits=())
+    found = await discriminating(candidate, task, ground, max_mutants=6, min_score=0.8, attacks=Attacks.NONE)
     assert (found.passed, found.reason) == (False, "empty-outputs-pass")
 
 

@@ -139,36 +139,33 @@ def committed(s: Scene, v: Tree) -> Move:
 
 
 _SERVER = '''"""Answers GET /NAME with what NAME is worth today. Usage: python3 %(path)s; the port stands in %(config)s."""
-import configparser, hashlib, http.server
+import configparser, hashlib, socketserver
 
 config = configparser.ConfigParser()
 config.read("/app/%(config)s")
 
 
-class Answer(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        word = config["service"]["salt"] + self.path[1:]
-        body = hashlib.sha256(word.encode()).hexdigest()[:8].encode() + b"\\n"
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args):
-        pass
+class Answer(socketserver.StreamRequestHandler):
+    def handle(self):
+        request = self.rfile.readline().split()
+        while self.rfile.readline().strip():
+            pass
+        if len(request) > 1:
+            word = config["service"]["salt"] + request[1].decode()[1:]
+            body = hashlib.sha256(word.encode()).hexdigest()[:8].encode() + b"\n"
+            self.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Length: %%d\r\n\r\n%%s" %% (len(body), body))
 
 
-http.server.HTTPServer(("127.0.0.1", int(config["service"]["port"])), Answer).serve_forever()
+socketserver.TCPServer.allow_reuse_address = True
+socketserver.TCPServer(("127.0.0.1", int(config["service"]["port"])), Answer).serve_forever()
 '''
-_ASK = "import sys,time,urllib.request as u\nfor n in range(200):\n  try: print(u.urlopen(sys.argv[1], timeout=5).read().decode().strip()); break\n  except OSError: time.sleep(.05)"
-
-
-def _ask(url: str) -> str:
-    """A command that asks a service that may still be starting, ten seconds long at most."""
-    return f"python3 -c $'{_ASK_QUOTED}' {url}"
-
-
-_ASK_QUOTED = _ASK.replace("\n", "\\n").replace("'", "\\'")
+_ASK = r"""# ask.sh PORT NAME...: a service that may still be starting, ten seconds at most, says what each NAME is worth.
+port=$1; shift
+for attempt in {1..100}; do (: < "/dev/tcp/127.0.0.1/$port") 2>/dev/null && break; sleep 0.1; done
+for name in "$@"; do
+  exec 3<> "/dev/tcp/127.0.0.1/$port" && printf 'GET /%s HTTP/1.0\r\n\r\n' "$name" >&3 && sed '1,/^\r*$/d' <&3
+done
+"""
 
 
 def _service(s: Scene, port: str) -> tuple[str, str, str]:
@@ -200,8 +197,15 @@ def asked(s: Scene, v: Lines) -> Move:
         f"{path} is an HTTP service on 127.0.0.1, configured by {config}. Run it, request the paths /NAME for {listed}, and put the "
         f"answers into {target} in that order, one a line.",
     )
-    asking = "; ".join(_ask(f"http://127.0.0.1:{port}/{name}") for name in names)
-    lines = (f"python3 {path} >/dev/null 2>&1 & server=$!", f"{{ {asking}; }} > {target}", "kill $server")
+    url = f"/dev/tcp/127.0.0.1/{port}"
+    lines = (
+        f"python3 {path} >/dev/null 2>&1 & server=$!",
+        f"for attempt in {{1..100}}; do (: < {url}) 2>/dev/null && break; sleep 0.1; done",
+        f"for name in {' '.join(names)}; do",
+        f"  exec 3<> {url} && printf 'GET /%s HTTP/1.0\\r\\n\\r\\n' $name >&3 && sed '1,/^\\r*$/d' <&3",
+        f"done > {target}",
+        "kill $server",
+    )
     text = "".join(f"{_worth(salt, name)}\n" for name in names)
     return s.wrote(sentence, lines, target, text)
 
@@ -214,8 +218,8 @@ def configured(s: Scene, v: Lines) -> Move:
     said, shell = s.given("port", port)
     new = "-".join(s.words(2))
     start = f"timeout 20 python3 /app/{path} >/dev/null 2>&1 & server=$!"
-    s.expected["ask.py"] = _ASK + "\n"
-    asking = f"answer=$(python3 /tests/ask.py http://127.0.0.1:{port}/{name}); kill $server 2>/dev/null"
+    s.expected["ask.sh"] = _ASK
+    asking = f"answer=$(bash /tests/ask.sh {port} {name}); kill $server 2>/dev/null"
     checks = (
         Check(f"{config} has the port", f"grep -qE '^port *= *{port} *$' /app/{config}"),
         Check(f"{path} answers with the new salt", f'grep -q {port} /app/{config} && {{ {start}\n{asking}; [ "$answer" = {_worth(new, name)} ]; }}'),

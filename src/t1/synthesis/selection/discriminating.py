@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from t1.synthesis.attacks import Attacks, attack, expected_files
 from t1.synthesis.candidate import Candidate, Stage, StageResult
-from t1.synthesis.mutants import Mutant, emptied, output_mutants, source_mutants
+from t1.synthesis.mutants import emptied, output_mutants, source_mutants
 from t1.synthesis.trials import Ground, Trial
 from t1.types import Task
 
@@ -22,7 +23,7 @@ async def discriminating(
     *,
     max_mutants: int,
     min_score: float,
-    exploits: Sequence[Mutant],
+    attacks: Attacks,
 ) -> StageResult:
     """The result of the stage: the mutation score, the survivors, and what each attack earned."""
     evidence: dict[str, Any] = {}
@@ -32,14 +33,15 @@ async def discriminating(
         return _rejected("verifier-error", f"no verdict where nothing was done: {nothing.error[-300:]}", evidence)
     if nothing.passed:
         return _rejected("noop-passes", f"doing nothing passes {', '.join(sorted(nothing.passed))}", evidence)
-    right = await ground.trial(task, candidate.script, look=True)
+    right = await ground.looked(task, candidate.script)
     changed = sorted(path for path, digest in right.files.items() if nothing.files.get(path) != digest)
     if changed:
-        empty = await ground.trial(task, emptied(candidate.script, changed).script, look=True)
+        known = {right.state: right}
+        empty = await ground.trial(task, emptied(candidate.script, changed).script, look=True, known=known)
         evidence["empty_outputs_pass"] = sorted(empty.passed)
         if empty.solved and empty.state != right.state:
             return _rejected("empty-outputs-pass", "every output may be empty", evidence)
-    killed, survivors = await _mutate(candidate, task, ground, right, changed, max_mutants)
+    killed, survivors = await _mutate(candidate, task, ground, (nothing, right), changed, max_mutants)
     evidence |= {"mutants": killed + len(survivors), "killed": killed, "survivors": survivors}
     effective = killed + len(survivors)
     if not effective:
@@ -49,10 +51,13 @@ async def discriminating(
         return _rejected(
             "mutants-pass", f"{killed} of {effective} wrong solutions fail; {survivors[0]} passes", evidence
         )
-    earned = {exploit.name: (await ground.trial(task, exploit.script)).reward for exploit in exploits}
-    evidence["exploits"] = earned
-    if paid := [name for name, reward in earned.items() if reward > 0]:
-        return _rejected("exploit-earns", f"{paid[0]} earns {earned[paid[0]]:.2f}", evidence)
+    aims = expected_files(candidate.tests, {path: right.files[path] for path in changed})
+    tried = await attack(task, ground, attacks, outputs=changed, expected=aims)
+    evidence["exploits"] = {each.name: each.reward for each in tried}
+    evidence["volley"] = sorted(name for each in tried for name in each.members)
+    if paid := [each for each in tried if each.reward > 0]:
+        what = ", ".join(sorted(paid[0].passed))
+        return _rejected("exploit-earns", f"{paid[0].name} earns {paid[0].reward:.2f}: it passes {what}", evidence)
     return StageResult(Stage.DISCRIMINATING, True, evidence=evidence)
 
 
@@ -61,16 +66,18 @@ def _rejected(reason: str, detail: str, evidence: dict[str, Any]) -> StageResult
 
 
 async def _mutate(
-    candidate: Candidate, task: Task, ground: Ground, right: Trial, changed: Sequence[str], limit: int
+    candidate: Candidate, task: Task, ground: Ground, ends: tuple[Trial, Trial], changed: Sequence[str], limit: int
 ) -> tuple[int, list[str]]:
-    """How many wrong solutions failed, and the names of those that passed."""
+    """How many wrong solutions failed, and the names of those that passed. `ends`: nothing done, and all of it."""
+    right = ends[1]
+    known = {trial.state: trial for trial in ends if trial.state}
     half = max(1, limit // 2)
     spoiled = output_mutants(candidate.script, changed, half, candidate.digest)
     mutants = [*source_mutants(candidate.script, limit - len(spoiled), candidate.digest), *spoiled]
     killed, survivors = 0, []
     for mutant in mutants:
-        trial = await ground.trial(task, mutant.script, look=True)
-        if trial.state == right.state:
+        trial = await ground.trial(task, mutant.script, look=True, known=known)
+        if right.state and trial.state == right.state:
             continue
         if trial.solved:
             survivors.append(mutant.name)
