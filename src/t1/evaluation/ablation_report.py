@@ -200,7 +200,7 @@ def _draw_differences(axes: Any, differences: Sequence[Difference]) -> None:
     axes.set_yticks(range(len(differences)), [MEASURES[d.measure] for d in differences], fontsize=9)
     axes.set_ylim(len(differences) - 0.4, -0.6)
     axes.set_xlabel("points on held-out tasks", fontsize=8)
-    axes.set_title("difference and 95 % (thin: seeds and tasks, thick: tasks)", fontsize=9, loc="left", color=INK)
+    axes.set_title("difference, 95 % (thick: over tasks alone)", fontsize=9, loc="left", color=INK)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(axis="x", linewidth=0.6)
