@@ -113,7 +113,7 @@ def given_suffix(s: Scene, v: Tree) -> Move:
     checks.append(Check(f"no .{kind} is left in {v.path}", f"[ -f /app/{some[-1]} ] && {old}"))
     sentence = s.say(
         f"Rename every .{kind} file below {v.path}: the suffix {kind} becomes {said}; the rest of the name stays.",
-        f"Below {v.path}, files that end with .{kind} must end with a dot and {said} instead.",
+        f"Below {v.path}, change the suffix of every .{kind} file (what follows the last dot) to {said}.",
     )
     line = f'find {v.path} -type f -name \'*.{kind}\' | while read -r f; do mv "$f" "${{f%.{kind}}}."{shell}; done'
     return Move(sentence, (line,), tuple(checks), Tree(v.path, files))

@@ -152,8 +152,8 @@ class Answer(socketserver.StreamRequestHandler):
             pass
         if len(request) > 1:
             word = config["service"]["salt"] + request[1].decode()[1:]
-            body = hashlib.sha256(word.encode()).hexdigest()[:8].encode() + b"\n"
-            self.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Length: %%d\r\n\r\n%%s" %% (len(body), body))
+            body = hashlib.sha256(word.encode()).hexdigest()[:8].encode() + b"\\n"
+            self.wfile.write(b"HTTP/1.0 200 OK\\r\\nContent-Length: %%d\\r\\n\\r\\n%%s" %% (len(body), body))
 
 
 socketserver.TCPServer.allow_reuse_address = True

@@ -63,8 +63,8 @@ def first_lines(s: Scene, v: Lines) -> Move:
     """Head."""
     n = s.rng.randint(2, max(2, len(v.lines) - 2))
     said, shell = s.given("number of lines", str(n))
-    wording = s.say(f"Keep only the top lines of {{source}} in {{target}}; how many: {said}.",
-                    f"{{target}} gets the beginning of {{source}}: as many lines as {said}.")  # fmt: skip
+    wording = s.say(f"Copy the first lines of {{source}} to {{target}}. The number of lines is {said}.",
+                    f"Write the beginning of {{source}} to {{target}} and stop after this many lines: {said}.")  # fmt: skip
     return _write(s, wording, f"head -n {shell}", list(v.lines[:n]), v)
 
 
@@ -73,8 +73,8 @@ def last_lines(s: Scene, v: Lines) -> Move:
     """Tail."""
     n = s.rng.randint(2, max(2, len(v.lines) - 2))
     said, shell = s.given("number of lines", str(n))
-    wording = s.say(f"Keep only the bottom lines of {{source}} in {{target}}; how many: {said}.",
-                    f"{{target}} gets the end of {{source}}: as many lines as {said}.")  # fmt: skip
+    wording = s.say(f"Copy the last lines of {{source}} to {{target}}. The number of lines is {said}.",
+                    f"Write the end of {{source}} to {{target}}, keeping this many lines: {said}.")  # fmt: skip
     return _write(s, wording, f"tail -n {shell}", list(v.lines[-n:]), v)
 
 
