@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from t1.errors import RunError, T1Error
 from t1.viewer.index import SORTS, Query, facets
-from t1.viewer.runs import Run
+from t1.viewer.runs import Run, is_written
 from t1.viewer.shown import Shown
 
 Answer: TypeAlias = dict[str, Any] | list[Any]
@@ -128,11 +128,12 @@ class _Viewer:
     def metrics(self, request: Request) -> Answer:
         """New records, and whether more will come."""
         shown = self._run(request)
-        return {**shown.run.metrics(_number(request, "since", 0)), "live": shown.run.summary()["live"]}
+        return {**shown.run.metrics(_number(request, "since", 0)), "live": is_written(shown.run.path)}
 
     def steps(self, request: Request) -> Answer:
-        """One line a file."""
-        return self._run(request).steps()
+        """One line a file, and whether more will come."""
+        shown = self._run(request)
+        return {**shown.steps(), "live": is_written(shown.run.path)}
 
     def rollouts(self, request: Request) -> Answer:
         """A page of the rows that the query selects, and how many there are of each kind in all."""
@@ -153,6 +154,7 @@ class _Viewer:
             "steps": [file.step for file in shown.run.index.steps()],
             "damaged": [file.error for file in shown.run.index.steps() if file.error],
             "audit": shown.findings.progress(),
+            "live": is_written(shown.run.path),
         }
 
     def rollout(self, request: Request) -> Answer:
@@ -165,11 +167,12 @@ class _Viewer:
         return self._run(request).tokens(_word(request, "key"), segment, start)
 
     def text(self, request: Request) -> Answer:
-        """A whole action or observation."""
+        """More of an action or observation than the rollout itself came with."""
         name = _word(request, "name")
         if name not in ("action", "observation"):
             raise _Refused(400, "name: expected action or observation")
-        return self._run(request).text(_word(request, "key"), _number(request, "turn", 0), name)
+        raw, start = request.query_params.get("raw") == "1", _number(request, "start", 0)
+        return self._run(request).text(_word(request, "key"), _number(request, "turn", 0), name, raw=raw, start=start)
 
     def _run(self, request: Request) -> Shown:
         name = _word(request, "run")

@@ -1,31 +1,37 @@
-"""One rollout as the page shows it: its turns, and the tokens of its segments.
+"""One rollout as the page shows it: its turns as a terminal shows them, its outcome, what it took.
 
 Texts are cut to what a person looks at, with the number of characters left out; the whole text is one question away.
-Boundary: turns values into JSON-ready dicts. Nothing is escaped or interpreted here: the page makes text nodes of it.
+Boundary: turns values into JSON-ready dicts. Nothing is markup here: the page makes text nodes of it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from t1.rollouts.cost import FREE, Prices, usage_of
-from t1.types import FloatArray, IntArray, Rollout, Trajectory, Turn
+from t1.types import Rollout, Trajectory, Turn
 from t1.viewer.pieces import Pieces
+from t1.viewer.screen import DEADLINE_S, render, visible
 
-HEAD, TAIL = 48_000, 16_000
+HEAD, TAIL = 12_000, 6_000
 """Characters of a text that are sent at once."""
-MAX_TOKENS = 20_000
-"""Tokens of one answer; the page asks for the next ones."""
+MAX_SENTENCE = 2_000
+"""Characters of a name, a path or a message."""
+MAX_TEXT = 400_000
+"""Characters of one answer about one text; the page asks for the next ones."""
+REPLAY_S = 3.0
+"""How long the terminals of one rollout may take; later ones are replayed when somebody asks for them."""
 
 
 def describe(rollout: Rollout, segments: Sequence[Trajectory], prices: Prices = FREE) -> dict[str, Any]:
     """All about a rollout but its tokens."""
     outcome, verdict = rollout.outcome, rollout.outcome.verdict
+    until = time.monotonic() + REPLAY_S
     return {
         "task": rollout.id.task,
         "group": rollout.id.group,
@@ -36,28 +42,40 @@ def describe(rollout: Rollout, segments: Sequence[Trajectory], prices: Prices = 
         "reward": outcome.reward,
         "reward_source": str(outcome.reward_source),
         "solved": outcome.solved,
-        "failure": None if outcome.failure is None else asdict(outcome.failure),
+        "failure": None if outcome.failure is None else _said(outcome.failure),
         "assertions": None if verdict is None or verdict.assertions is None else _assertions(verdict.assertions),
-        "report_error": "" if verdict is None else verdict.report_error,
-        "tamper": [] if verdict is None else [asdict(evidence) for evidence in verdict.tamper],
+        "report_error": "" if verdict is None else visible(verdict.report_error[:MAX_SENTENCE]),
+        "tamper": [] if verdict is None else [_said(evidence) for evidence in verdict.tamper],
         "timings": asdict(rollout.timings),
         "usage": asdict(usage_of(rollout, prices)),
         "priced": prices != FREE,
-        "turns": [_turn(index, turn) for index, turn in enumerate(rollout.turns)],
+        "turns": [_turn(index, turn, until) for index, turn in enumerate(rollout.turns)],
         "segments": [_segment(part) for part in segments],
         "num_tokens": sum(len(part.tokens) for part in segments),
     }
 
 
+def _said(value: Any) -> dict[str, str]:
+    """The texts of a small value, none of which can act or hide."""
+    return {name: visible(str(text)[:MAX_SENTENCE]) for name, text in asdict(value).items()}
+
+
 def _assertions(assertions: Sequence[Any]) -> list[dict[str, Any]]:
-    return [{**asdict(a), "message": cut(a.message, 4000, 1000)["text"]} for a in assertions]
+    return [
+        {
+            "name": visible(one.name[:MAX_SENTENCE]),
+            "status": str(one.status),
+            "message": cut(one.message, head=3000, tail=1000),
+        }
+        for one in assertions
+    ]
 
 
-def _turn(index: int, turn: Turn) -> dict[str, Any]:
+def _turn(index: int, turn: Turn, until: float) -> dict[str, Any]:
     return {
         "index": index,
-        "action": cut(turn.action),
-        "observation": cut(turn.observation),
+        "action": cut(turn.action, until=until),
+        "observation": cut(turn.observation, until=until),
         "finish": str(turn.finish),
         "prompt_tokens": len(turn.prompt),
         "sampled_tokens": len(turn.completion),
@@ -78,12 +96,34 @@ def _segment(part: Trajectory) -> dict[str, Any]:
     }
 
 
-def cut(text: str, head: int = HEAD, tail: int = TAIL) -> dict[str, Any]:
+def cut(text: str, *, head: int = HEAD, tail: int = TAIL, until: float | None = None) -> dict[str, Any]:
     """The beginning and the end of a text that is too long to show, and how much the middle lacks."""
-    left_out = len(text) - head - tail
-    if left_out <= 0:
-        return {"text": text, "left_out": 0}
-    return {"text": text[:head], "tail": text[-tail:], "left_out": left_out}
+    left_out = max(len(text) - head - tail, 0)
+    parts = (text[:head], text[-tail:]) if left_out else (text, "")
+    left = DEADLINE_S if until is None else min(DEADLINE_S, until - time.monotonic())
+    first, last = (render(part, deadline_s=left) for part in parts)
+    return {
+        "runs": first.runs,
+        "tail": last.runs,
+        "left_out": left_out,
+        "replayed": first.replayed or last.replayed,
+        "dropped": first.dropped + last.dropped,
+        "late": first.late or last.late,
+    }
+
+
+def whole(text: str, *, raw: bool, start: int = 0) -> dict[str, Any]:
+    """Up to MAX_TEXT characters of a text from `start` on: as a terminal shows them, or `raw`, each one visible."""
+    part, end = text[start : start + MAX_TEXT], start + MAX_TEXT
+    shown = None if raw else render(part)
+    return {
+        "runs": [(visible(part), "")] if shown is None else shown.runs,
+        "dropped": 0 if shown is None else shown.dropped,
+        "late": shown is not None and shown.late,
+        "replayed": shown is not None and shown.replayed,
+        "next": end if end < len(text) else None,
+        "size": len(text),
+    }
 
 
 def prompt_text(rollout: Rollout, pieces: Pieces) -> dict[str, Any]:
@@ -91,94 +131,3 @@ def prompt_text(rollout: Rollout, pieces: Pieces) -> dict[str, Any]:
     if not rollout.turns:
         return cut("")
     return cut(pieces.join(rollout.turns[0].prompt))
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Tokens
-
-
-def tokens_of(
-    rollout: Rollout,
-    segments: Sequence[Trajectory],
-    index: int,
-    pieces: Pieces,
-    *,
-    start: int = 0,
-) -> dict[str, Any]:
-    """Columns of up to MAX_TOKENS tokens of a segment; of the raw turns where nothing was assembled."""
-    columns = _columns(rollout, segments[index]) if segments else _raw_columns(rollout)
-    size, end = len(columns["ids"]), start + MAX_TOKENS
-    window = {name: _listed(column[start:end]) for name, column in columns.items()}
-    return {
-        "segment": segments[index].segment if segments else None,
-        "start": start,
-        "size": size,
-        "next": end if end < size else None,
-        "text": [pieces.text(token) for token in window["ids"]],
-        **window,
-    }
-
-
-def _columns(rollout: Rollout, part: Trajectory) -> dict[str, npt.NDArray[Any]]:
-    """[T] each."""
-    agreement = routing_agreement(rollout.turns, part)
-    return {
-        "ids": part.tokens,
-        "mask": part.mask,
-        "logprob": np.where(part.mask, part.logprobs, np.nan),
-        "turn": part.turn,
-        "version": part.version,
-        **({} if agreement is None else {"agreement": agreement}),
-    }
-
-
-def _raw_columns(rollout: Rollout) -> dict[str, npt.NDArray[Any]]:
-    """What each turn added to the one before, as it was recorded."""
-    ids, mask, logprobs, turns, versions = [], [], [], [], []
-    held = np.empty(0, np.int32)
-    for index, turn in enumerate(rollout.turns):
-        added = turn.prompt[_common_prefix(held, turn.prompt) :]
-        both = np.concatenate([added, turn.completion])
-        ids.append(both)
-        mask.append(np.arange(len(both)) >= len(added))
-        logprobs.append(np.concatenate([np.full(len(added), np.nan, np.float32), turn.logprobs]))
-        versions.append(np.concatenate([np.full(len(added), turn.versions[0], np.int32), turn.versions]))
-        turns.append(np.full(len(both), index, np.int32))
-        held = np.concatenate([turn.prompt, turn.completion])
-    parts = {"ids": ids, "mask": mask, "logprob": logprobs, "turn": turns, "version": versions}
-    return {name: np.concatenate(part) if part else np.empty(0, np.int32) for name, part in parts.items()}
-
-
-def routing_agreement(turns: Sequence[Turn], part: Trajectory) -> FloatArray | None:
-    """[T] the smallest share of experts that a later capture of the token chose again; NaN where there was none."""
-    if part.routing is None:
-        return None
-    size = len(part.tokens)
-    seen, agreement = np.zeros(size, np.int32), np.full(size, np.nan, np.float32)
-    for index in np.unique(part.turn).tolist():
-        turn = turns[index]
-        if turn.routing is None:
-            continue
-        fed = np.concatenate([turn.prompt, turn.completion])[:-1]
-        first = turn.routing_start
-        last = min(_common_prefix(fed, part.tokens), size - 1, first + len(turn.routing))
-        if last <= first:
-            continue
-        rows, again = part.routing[first:last], turn.routing[: last - first]
-        same = (rows[..., :, None] == again[..., None, :]).any(-1).mean((1, 2)).astype(np.float32)
-        seen[first:last] += 1
-        agreement[first:last] = np.fmin(agreement[first:last], same)
-    return np.where(seen > 1, agreement, np.float32(np.nan))
-
-
-def _common_prefix(a: IntArray, b: IntArray) -> int:
-    size = min(len(a), len(b))
-    differ = np.flatnonzero(a[:size] != b[:size])
-    return int(differ[0]) if len(differ) else size
-
-
-def _listed(column: npt.NDArray[Any]) -> list[Any]:
-    """A column as JSON has it: numbers to five digits, null where there is none."""
-    if column.dtype.kind != "f":
-        return list(column.tolist())
-    return [None if value != value or abs(value) == np.inf else round(value, 5) for value in column.tolist()]

@@ -22,6 +22,7 @@ from t1.training.experience import prepare
 from t1.training.offline_audit import PolicyFacts, policy_facts
 from t1.types import Finding, Rollout, RolloutId, Trajectory
 from t1.viewer.index import RunIndex
+from t1.viewer.screen import visible
 
 LOG = logging.getLogger(__name__)
 PAUSE_S = 0.02
@@ -73,7 +74,7 @@ class Findings:
                 "rule": finding.rule,
                 "severity": str(finding.severity),
                 "where": finding.where,
-                "message": finding.message,
+                "message": visible(finding.message),
                 "meaning": RULES[finding.rule].meaning if finding.rule in RULES else "",
                 "remedy": RULES[finding.rule].remedy if finding.rule in RULES else "",
             }

@@ -42,6 +42,7 @@ class Run:
             "changed": _mtime(metrics) or _mtime(self.path),
             "num_files": len(self.index.files()),
             "report": read_json(self.path / "report.json").get("stages", {}),
+            "grade": read_json(self.path / "verdict.json").get("grade"),
         }
 
     def facts(self) -> dict[str, Any]:
@@ -52,6 +53,7 @@ class Run:
             "environment": read_json(self.path / "environment.json"),
             "pins": read_json(self.path / "pins.json"),
             "report": read_json(self.path / "report.json"),
+            "verdict": read_json(self.path / "verdict.json"),
         }
 
     def metrics(self, since: int) -> dict[str, Any]:

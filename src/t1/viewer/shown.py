@@ -14,8 +14,10 @@ from t1.config import load_config
 from t1.errors import RunError, T1Error
 from t1.rollouts.cost import FREE, Prices
 from t1.rollouts.store import read_rollout
+from t1.rollouts.token_stats import read_token_stats
 from t1.types import Rollout, Trajectory
 from t1.viewer import detail
+from t1.viewer.columns import tokens_of
 from t1.viewer.findings import Findings
 from t1.viewer.index import Row, StepFile
 from t1.viewer.pieces import Pieces
@@ -74,17 +76,19 @@ class Shown:
 
     def tokens(self, key: str, segment: int, start: int) -> dict[str, Any]:
         """Tokens of a segment from `start` on."""
-        _, rollout, segments = self._open(key)
+        row, rollout, segments = self._open(key)
         if segment >= max(len(segments), 1):
             raise RunError(f"{key}: has {len(segments)} segments, none with index {segment}")
-        return detail.tokens_of(rollout, segments, segment, self.pieces, start=start)
+        file = self.run.path / "token_stats" / f"{row.step}.parquet"
+        stats = read_token_stats(file, segments[segment]) if segments else None
+        return tokens_of(rollout, segments, segment, self.pieces, stats=stats, start=start)
 
-    def text(self, key: str, turn: int, name: str) -> dict[str, Any]:
-        """A whole action or observation."""
+    def text(self, key: str, turn: int, name: str, *, raw: bool, start: int) -> dict[str, Any]:
+        """An action or observation from `start` on, as a terminal shows it or `raw`."""
         _, rollout, _ = self._open(key)
         if turn >= len(rollout.turns):
             raise RunError(f"{key}: has {len(rollout.turns)} turns, none with index {turn}")
-        return {"text": getattr(rollout.turns[turn], name)}
+        return detail.whole(getattr(rollout.turns[turn], name), raw=raw, start=start)
 
     def _open(self, key: str) -> tuple[Row, Rollout, list[Trajectory]]:
         self.findings.start()

@@ -6,6 +6,7 @@ import pytest
 
 from t1.errors import RunError
 from t1.rollouts.store import write_step
+from t1.rollouts.token_stats import TokenStats, tokens_crc, write_token_stats
 from t1.types import (
     AssertionResult,
     AssertionStatus,
@@ -112,14 +113,46 @@ async def test_every_answer_forbids_inline_code(client):
         assert "default-src 'none'" in policy and "unsafe" not in policy
 
 
-async def test_hostile_text_is_cut_and_comes_as_it_was(client, run):
+async def test_hostile_text_is_cut_replayed_and_there_as_it_was_written(client, run):
     asked = {"run": run.name, "key": "rl-00000/0/1/a/b"}
     reply = await client.get("/api/rollout", params=asked)
     observation = reply.json()["turns"][0]["observation"]
     assert reply.headers["content-type"] == "application/json"
-    assert observation["left_out"] == len(HOSTILE) - HEAD - TAIL and observation["text"] == HOSTILE[:HEAD]
-    whole = await client.get("/api/text", params={**asked, "turn": 0, "name": "observation"})
-    assert whole.json()["text"] == HOSTILE
+    assert observation["left_out"] == len(HOSTILE) - HEAD - TAIL
+    assert observation["runs"][:2] == [["<script>x()</script>", ""], ["red⟨D800⟩" + "z" * (HEAD - 35), "fg1"]]
+    raw = await client.get("/api/text", params={**asked, "turn": 0, "name": "observation", "raw": 1})
+    assert "".join(text for text, _ in raw.json()["runs"]).startswith("<script>x()</script>␛]0;t⟨07⟩␛[31mred⟨D800⟩zzz")
+
+
+async def test_a_long_text_comes_in_parts(client, run, monkeypatch):
+    monkeypatch.setattr("t1.viewer.detail.MAX_TEXT", 40_000)
+    asked = {"run": run.name, "key": "rl-00000/0/1/a/b", "turn": 0, "name": "observation", "raw": 1}
+    sizes, start = [], 0
+    while start is not None:
+        part = (await client.get("/api/text", params={**asked, "start": start})).json()
+        sizes.append(part["runs"][0][0].count("z"))
+        start = part["next"]
+    assert len(sizes) == 3 and sum(sizes) == 100_000
+
+
+async def test_what_the_trainer_said_stands_beside_the_tokens_it_was_said_of(client, run):
+    trajectory = made(0)[1]
+    said = [np.array(pair, np.float32) for pair in ((-0.75, -0.5), (0.25, 0.5), (1.0, -1.0), (1.25, 1.5))]
+    stats = TokenStats(trajectory.rollout, 0, tokens_crc(trajectory), *said)
+    write_token_stats(run / "token_stats" / "rl-00000.parquet", [stats], max_bytes=1000)
+    got = (await client.get("/api/tokens", params={"run": run.name, "key": "rl-00000/0/0/a/b"})).json()
+    assert got["trainer_logprob"] == [None, None, -0.75, -0.5] and got["gap"] == [None, None, -0.25, 0.0]
+    assert got["value"] == [None, None, 0.25, 0.5] and got["advantage"] == [None, None, 1.0, -1.0]
+    assert got["return"] == [None, None, 1.25, 1.5]
+    other = (await client.get("/api/tokens", params={"run": run.name, "key": "rl-00000/0/2/a/b"})).json()
+    assert "gap" not in other
+
+
+async def test_the_verdict_of_a_run_is_shown_with_it(client, run):
+    (run / "verdict.json").write_text('{"grade": "warn", "checks": []}')
+    assert (await client.get("/api/runs")).json()[0]["grade"] == "warn"
+    facts = (await client.get("/api/run", params={"run": run.name})).json()
+    assert facts["verdict"] == {"grade": "warn", "checks": []}
 
 
 async def test_tokens_come_as_columns(client, run):
@@ -149,4 +182,4 @@ def test_a_directory_without_runs_names_the_next_step(tmp_path):
 
 
 def test_a_short_text_is_whole():
-    assert cut("abc") == {"text": "abc", "left_out": 0}
+    assert cut("abc")["runs"] == (("abc", ""),) and cut("abc")["left_out"] == 0

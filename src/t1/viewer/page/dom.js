@@ -8,15 +8,18 @@ export function h(tag, props = {}, ...children) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.flat(9).filter((c) => c !== null && c !== undefined && c !== false));
+  node.append(...present(children));
   return node;
 }
+
+/** What there is of some nodes, flat. */
+export const present = (nodes) => [nodes].flat(9).filter((one) => one !== null && one !== undefined && one !== false);
 
 /** An SVG element. */
 export function s(tag, props = {}, ...children) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(props)) node.setAttribute(name, value);
-  node.append(...children);
+  node.append(...present(children));
   return node;
 }
 
@@ -40,20 +43,56 @@ export function link(view, params) {
   return `/${view}?${new URLSearchParams(Object.entries(params).filter(([, v]) => v))}`;
 }
 
+/** Call `again` every `ms` while it answers true and the view is open; errors are told to `failed` and tried again. */
+export function repeat(ms, signal, again, failed = () => {}) {
+  const turn = async () => {
+    if (signal.aborted) return;
+    let more = true;
+    try {
+      more = await again();
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      failed(error);
+    }
+    if (more) setTimeout(turn, ms);
+  };
+  setTimeout(turn, ms);
+}
+
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 /** A number as people read it. */
 export function num(value, digits = 3) {
   if (value === null || value === undefined) return "–";
-  if (Number.isInteger(value)) return Math.abs(value) >= 1e5 ? compact.format(value) : value.toLocaleString("en");
   const size = Math.abs(value);
+  if (Number.isInteger(value)) return size >= 1e5 ? compact.format(value) : value.toLocaleString("en");
   return size !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(1) : value.toFixed(size >= 100 ? 0 : digits);
 }
-export const pct = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)}%`);
-export const secs = (v) => (v >= 60 ? `${Math.floor(v / 60)}m ${Math.round(v % 60)}s` : v >= 1 ? `${v.toFixed(1)}s` : `${Math.round(v * 1000)}ms`);
+export const pct = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)} %`);
 
-const WORDS = { solved: "✓ solved", unsolved: "○ unsolved", tampered: "⚠ tampered", failed: "✕ failed" };
-/** An outcome, by word, sign and colour. */
-export const badge = (outcome) => h("span", { class: `badge ${outcome}` }, WORDS[outcome] ?? outcome);
+/** Seconds as people read them. */
+export function secs(value) {
+  if (value >= 3600) return `${Math.floor(value / 3600)} h ${Math.round((value % 3600) / 60)} m`;
+  if (value >= 60) return `${Math.floor(value / 60)} m ${Math.round(value % 60)} s`;
+  return value >= 1 ? `${value.toFixed(1)} s` : `${Math.round(value * 1000)} ms`;
+}
+
+/** How long ago a moment (seconds since 1970) was. */
+export function ago(moment) {
+  const passed = Date.now() / 1000 - moment;
+  const [size, unit] = passed < 90 ? [1, "second"] : passed < 5400 ? [60, "minute"] : passed < 129600 ? [3600, "hour"] : [86400, "day"];
+  return new Intl.RelativeTimeFormat("en", { numeric: "auto" }).format(-Math.round(passed / size), unit);
+}
+
+const OUTCOMES = { solved: "✓", unsolved: "○", tampered: "⚠", failed: "✕" };
+/** An outcome, by sign, word and colour. */
+export const badge = (outcome) => h("span", { class: `badge ${outcome}` }, `${OUTCOMES[outcome] ?? ""} ${outcome}`);
 
 /** What stands where nothing is, and what to do. */
 export const empty = (title, hint) => h("div", { class: "empty" }, h("h2", {}, title), h("p", {}, hint));
+
+/** A table that scrolls by itself when it is too wide. `heads`: names, numbers to the right as {n: name}. */
+export const table = (label, heads, rows) =>
+  h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label },
+    h("table", {},
+      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col", class: head.n && "n" }, head.n ?? head)))),
+      h("tbody", {}, rows)));

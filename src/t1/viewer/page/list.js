@@ -1,69 +1,160 @@
 // The rollouts of a run: filters in the address, rows drawn only where one looks, pages asked for when they come near.
-import { h, ask, link, num, secs, badge, empty } from "/page/dom.js";
-import { go } from "/page/app.js";
+import { h, ask, link, num, secs, badge, empty, repeat } from "/page/dom.js";
+import { note } from "/page/app.js";
 
-const ROW = 34, PAGE = 200;
-const COLUMNS = [["step", "Step"], ["task", "Task"], ["", "Outcome"], ["reward", "Reward"], ["", "Assertions"], ["", "Stop"], ["num_turns", "Turns"], ["num_sampled", "Tokens"], ["wall_s", "Time"], ["", "Findings"]];
+const ROW = 34, PAGE = 200, POLL_MS = 4000, TYPING_MS = 120;
+const COLUMNS = [
+  { name: "Step", sort: "step" }, { name: "Task", sort: "task" }, { name: "Outcome" },
+  { name: "Reward", sort: "reward", n: true }, { name: "Assertions", n: true }, { name: "Stop" },
+  { name: "Turns", sort: "num_turns", n: true }, { name: "Tokens", sort: "num_sampled", n: true },
+  { name: "Time", sort: "wall_s", n: true }, { name: "Residual", sort: "residual", n: true }, { name: "Findings" },
+];
+const FILTERS = [["step", "Step"], ["outcome", "Outcome"], ["stop", "Stop"], ["case", "Boundary"], ["finding", "Finding"]];
 
 /** The list, as the address asks for it. */
-export async function list(params, signal) {
-  const first = await ask("rollouts", { ...params, offset: 0, limit: PAGE }, signal);
-  const change = (name, value) => go(link("rollouts", { ...params, [name]: value }), true);
-  const pick = (name, label, counts) => h("label", {}, label, h("select", { onchange: (e) => change(name, e.target.value) },
-    h("option", { value: "" }, "any"),
-    [...new Set([...Object.keys(counts), params[name]].filter(Boolean))].map((value) => h("option", { value, selected: params[name] === value }, counts[value] === undefined ? value : `${value} (${num(counts[value])})`))));
-  const { facets } = first;
-  const findings = Object.keys(facets.finding).length ? { any: "", ...facets.finding } : {};
-  delete findings.any;
-  const filters = h("form", { class: "filters", role: "search", onsubmit: (e) => { e.preventDefault(); change("task", e.target.elements.task.value); } },
-    h("label", {}, "Task", h("input", { id: "task", name: "task", type: "search", value: params.task ?? "", placeholder: "part of a name   /" })),
-    pick("step", "Step", Object.fromEntries(first.steps.map((name) => [name, undefined]))), pick("outcome", "Outcome", facets.outcome), pick("stop", "Stop", facets.stop),
-    pick("case", "Boundary", facets.case), pick("finding", "Finding", findings));
-  const count = h("p", { class: "dim", role: "status" }, `${num(first.total)} of ${num(first.all)}`, first.audit.audited < first.audit.files ? ` · audited ${first.audit.audited}/${first.audit.files} files` : "");
-  const head = h("div", { class: "row head", role: "row" }, COLUMNS.map(([sort, name]) => {
-    if (!sort) return h("span", { role: "columnheader" }, name);
-    const now = (params.sort ?? "step") === sort, down = now && params.descending === "1";
-    return h("span", { role: "columnheader", "aria-sort": now ? (down ? "descending" : "ascending") : null },
-      h("button", { type: "button", onclick: () => go(link("rollouts", { ...params, sort, descending: now && !down ? "1" : "" }), true) }, name, now ? (down ? " ↓" : " ↑") : ""));
-  }));
-  const body = first.total ? virtual(first, params, signal) : empty("No rollout fits", "Take a filter away, or wait for the next step.");
-  return [h("div", { class: "title" }, h("h1", {}, "Rollouts"), count), filters, first.damaged.map((text) => h("p", { class: "error", role: "alert" }, text)),
-    h("div", { class: "grid", role: "table", "aria-label": "Rollouts", "aria-rowcount": first.total + 1 }, head, body)];
+export async function list(asked, signal) {
+  const params = { ...asked };
+  const count = h("p", { class: "dim", role: "status" }), fresh = h("button", { type: "button", class: "fresh", hidden: true, onclick: () => renew() });
+  const selects = FILTERS.map(([name, label]) => {
+    const select = h("select", { id: `by-${name}`, onchange: () => change({ [name]: select.value }) });
+    return { name, label, select };
+  });
+  const task = h("input", { id: "task", type: "search", "data-key": "/", placeholder: "part of a name", value: params.task ?? "", autocomplete: "off", spellcheck: "false" });
+  const clear = h("button", { type: "button", class: "plain", onclick: () => { task.value = ""; change({ task: "", ...Object.fromEntries(FILTERS.map(([name]) => [name, ""])) }); } }, "Clear");
+  let typing = 0, asking = new AbortController(), shown = null;
+  task.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(() => change({ task: task.value }), TYPING_MS); });
+  signal.addEventListener("abort", () => asking.abort());
+  const grid = h("div", { class: "grid" }), damaged = h("div");
+
+  function change(some) {
+    Object.assign(params, some);
+    for (const [name, value] of Object.entries(some)) note(name, value);
+    renew();
+  }
+  async function renew() {
+    asking.abort();
+    asking = new AbortController();
+    const mine = asking.signal;
+    try {
+      const found = await ask("rollouts", { ...params, offset: 0, limit: PAGE }, mine);
+      if (mine.aborted) return;
+      shown = found;
+      draw(found, mine);
+    } catch (error) {
+      if (error.name !== "AbortError") count.textContent = error.message;
+    }
+  }
+  function draw(found, mine) {
+    tell(found);
+    fresh.hidden = true;
+    damaged.replaceChildren(...found.damaged.map((text) => h("p", { class: "alarm", role: "alert" }, text)));
+    clear.hidden = ![params.task, ...FILTERS.map(([name]) => params[name])].some(Boolean);
+    options(selects, found, params);
+    grid.replaceChildren(h("div", { role: "table", "aria-label": "Rollouts", "aria-rowcount": found.total + 1 },
+      head(params, change), found.total ? rows(found, params, mine) : null),
+      found.total ? "" : empty("No rollout fits", "Take a filter away, or wait for the next step."));
+    grid.dataset.total = found.total;
+  }
+  function tell(found) {
+    const audit = found.audit.audited < found.audit.files ? ` · ${found.audit.audited} of ${found.audit.files} files audited` : "";
+    count.replaceChildren(found.live ? h("span", { class: "livemark" }, "training") : "", ` ${num(found.total)} of ${num(found.all)}${audit}`);
+  }
+  async function look() {
+    const found = await ask("rollouts", { ...params, offset: 0, limit: 1 }, signal);
+    const more = found.all - shown.all, audited = found.audit.audited < found.audit.files;
+    if (more > 0) { fresh.textContent = `${num(more)} new · show`; fresh.hidden = false; }
+    if (!more && found.audit.audited > shown.audit.audited) {
+      if (!audited && !grid.contains(document.activeElement) && !grid.querySelector(".rows")?.scrollTop) await renew();
+      else { tell(found); options(selects, found, params); }
+    }
+    return found.live || audited;
+  }
+
+  await renew();
+  repeat(POLL_MS, signal, look);
+  return [
+    h("div", { class: "title" }, h("h1", {}, "Rollouts"), count, fresh),
+    h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
+      h("label", {}, "Task", task), selects.map(({ label, select }) => h("label", {}, label, select)), clear),
+    damaged, grid];
 }
 
-/** Rows of which only the visible ones exist. */
-function virtual(first, params, signal) {
-  const pages = new Map([[0, first.rows]]), asked = new Set([0]);
-  const inner = h("div", { class: "inner", role: "presentation" }), box = h("div", { class: "rows", tabindex: "0", role: "rowgroup" }, inner);
+/** What each filter can be, and how many rollouts have it. */
+function options(selects, found, params) {
+  const counts = { ...found.facets, step: Object.fromEntries(found.steps.map((name) => [name, found.facets.step[name]])) };
+  for (const { name, select } of selects) {
+    if (select === document.activeElement && select.childElementCount) { select.value = params[name] ?? ""; continue; }
+    const values = new Set([...Object.keys(counts[name]), params[name]].filter(Boolean));
+    select.replaceChildren(h("option", { value: "" }, "any"), ...[...values].map((value) => {
+      const number = counts[name][value];
+      return h("option", { value, selected: params[name] === value }, number === undefined ? value : `${value} (${num(number)})`);
+    }));
+  }
+}
+
+function head(params, change) {
+  return h("div", { role: "rowgroup" }, h("div", { class: "row head", role: "row" }, COLUMNS.map(({ name, sort, n }) => {
+    const now = sort && (params.sort ?? "step") === sort, down = now && params.descending === "1";
+    const turn = () => change({ sort, descending: now && !down ? "1" : "" });
+    return h("span", { role: "columnheader", class: n && "n", "aria-sort": now ? (down ? "descending" : "ascending") : null },
+      sort ? h("button", { type: "button", onclick: turn }, name, now ? (down ? " ↓" : " ↑") : "") : name);
+  })));
+}
+
+/** Rows of which only those in view exist; a row that stays in view stays the same node, and keeps its focus. */
+function rows(first, params, signal) {
+  const pages = new Map([[0, first.rows]]), asked = new Set([0]), drawn = new Map();
+  const inner = h("div", { class: "inner", role: "presentation" }), box = h("div", { class: "rows", tabindex: "-1", role: "rowgroup" }, inner);
   inner.style.setProperty("height", `${first.total * ROW}px`);
   const paint = () => {
-    const from = Math.max(0, Math.floor(box.scrollTop / ROW) - 8), to = Math.min(first.total, from + Math.ceil((box.clientHeight || 800) / ROW) + 16);
-    const rows = [];
+    const from = Math.max(0, Math.floor(box.scrollTop / ROW) - 10);
+    const to = Math.min(first.total, from + Math.ceil((box.clientHeight || 800) / ROW) + 20);
+    for (const [i, { node }] of drawn) if (i < from || i >= to) { node.remove(); drawn.delete(i); }
     for (let i = from; i < to; i += 1) {
-      const page = Math.floor(i / PAGE);
+      const page = Math.floor(i / PAGE), found = pages.get(page)?.[i % PAGE], old = drawn.get(i);
       if (!asked.has(page)) load(page);
-      const row = line(pages.get(page)?.[i % PAGE], params.run, i);
-      row.style.setProperty("top", `${i * ROW}px`);
-      rows.push(row);
+      if (old && (old.found === found)) continue;
+      old?.node.remove();
+      const node = line(found, params.run, i);
+      node.style.setProperty("top", `${i * ROW}px`);
+      const after = [...drawn].filter(([j]) => j > i).sort(([a], [b]) => a - b)[0]?.[1].node ?? null;
+      inner.insertBefore(node, after);
+      drawn.set(i, { node, found });
     }
-    inner.replaceChildren(...rows);
   };
   const load = async (page) => {
     asked.add(page);
-    try { pages.set(page, (await ask("rollouts", { ...params, offset: page * PAGE, limit: PAGE }, signal)).rows); } catch { asked.delete(page); return; }
-    paint();
+    try {
+      pages.set(page, (await ask("rollouts", { ...params, offset: page * PAGE, limit: PAGE }, signal)).rows);
+      paint();
+    } catch { asked.delete(page); }
   };
   box.addEventListener("scroll", () => requestAnimationFrame(paint), { passive: true });
+  box.addEventListener("keydown", (event) => {
+    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15 }[event.key];
+    const now = event.target.closest?.("[data-i]");
+    if (!by || !now) return;
+    event.preventDefault();
+    const to = Math.max(0, Math.min(first.total - 1, Number(now.dataset.i) + by));
+    const top = to * ROW;
+    if (top < box.scrollTop) box.scrollTop = top;
+    if (top + ROW > box.scrollTop + box.clientHeight) box.scrollTop = top + ROW - box.clientHeight;
+    paint();
+    drawn.get(to)?.node.querySelector("a")?.focus({ preventScroll: true });
+  });
   requestAnimationFrame(paint);
   return box;
 }
 
 function line(row, run, index) {
   if (!row) return h("div", { class: "row waiting", role: "row" }, h("span", { role: "cell" }, "…"));
-  const cell = (props, ...inner) => h("span", { role: "cell", ...props }, ...inner);
-  return h("div", { class: "row", role: "row", "aria-rowindex": index + 2 },
-    cell({}, row.step), cell({ class: "name" }, h("a", { href: link("rollout", { run, key: row.key }), title: row.task }, `${row.task} · ${row.group}/${row.member}`)),
-    cell({}, badge(row.outcome)), cell({ class: "n" }, num(row.reward)), cell({ class: "n" }, row.asserted === null ? "–" : `${row.passed}/${row.asserted}`),
-    cell({}, row.failure || row.stop), cell({ class: "n" }, num(row.num_turns)), cell({ class: "n" }, num(row.num_sampled)), cell({ class: "n" }, secs(row.wall_s)),
-    cell({ class: row.findings.length ? "error" : "" }, row.findings.join(", ") || row.cases.join(", ") || "–"));
+  const cell = (...inner) => h("span", { role: "cell" }, ...inner), number = (...inner) => h("span", { role: "cell", class: "n" }, ...inner);
+  const asserted = row.asserted === null ? "–" : `${row.passed}/${row.asserted}`;
+  const said = row.findings.join(", ") || row.cases.join(", ");
+  return h("div", { class: "row", role: "row", "aria-rowindex": index + 2, "data-i": index },
+    cell(row.step),
+    h("span", { role: "cell", class: "name" }, h("a", { href: link("rollout", { run, key: row.key }), title: row.task }, row.task, h("span", { class: "dim" }, ` ${row.group}/${row.member}`))),
+    cell(badge(row.outcome)), number(num(row.reward)), number(asserted),
+    cell(row.failure || row.stop), number(num(row.num_turns)), number(num(row.num_sampled)), number(secs(row.wall_s)), number(row.residual ? num(row.residual) : "–"),
+    h("span", { role: "cell", class: row.findings.length ? "error" : "dim", title: said }, said || "–"));
 }

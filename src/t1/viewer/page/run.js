@@ -1,93 +1,104 @@
-// The list of runs, a run's curves (live while it is written), its steps.
-import { h, ask, link, num, pct, secs, empty } from "/page/dom.js";
+// A run: the verdict on it, its results, its curves (live while it is written, beside those of another run), its settings.
+import { h, ask, link, num, pct, secs, empty, repeat } from "/page/dom.js";
 import { chart } from "/page/charts.js";
+import { go } from "/page/app.js";
+import { verdict } from "/page/verdict.js";
 
-const CURVES = [["reward", "Mean reward"], ["solve_rate", "Solve rate", pct], ["gap", "Gap |Δ log-prob|"], ["explained_variance", "Value fit"],
-  ["loss", "Policy loss"], ["approx_kl", "KL to old policy"], ["mean_turns", "Turns per rollout"], ["mean_sampled_tokens", "Tokens per rollout"],
-  ["tokens_per_s", "Tokens per second"], ["routing_disagreement", "Routing disagreement", pct], ["findings", "Findings"], ["failures", "Infrastructure failures"]];
+const CURVES = [
+  ["reward", "Mean reward"],
+  ["solve_rate", "Solve rate", pct],
+  ["mean_passed_assertions", "Passed assertions"],
+  ["gap", "Gap |Δ log-prob|"],
+  ["explained_variance", "Value fit (explained variance)"],
+  ["approx_kl", "KL to the step's first policy"],
+  ["loss", "Policy loss"],
+  ["mean_turns", "Turns per rollout"],
+  ["mean_sampled_tokens", "Tokens per rollout"],
+  ["tokens_per_s", "Tokens per second"],
+  ["wall_s", "Seconds per step", secs],
+  ["routing_disagreement", "Routing disagreement", pct],
+  ["money", "Cost per step"],
+  ["findings", "Findings of the auditor"],
+  ["failures", "Infrastructure failures"],
+];
 const POLL_MS = 2000;
 
-/** All runs. */
-export async function runs(params, signal) {
-  const found = await ask("runs", {}, signal);
-  const rows = found.map((run) => h("tr", {},
-    h("th", { scope: "row" }, h("a", { href: link("run", { run: run.name }) }, run.name)),
-    h("td", {}, run.live ? h("span", { class: "livemark" }, "● writing") : "–"),
-    h("td", { class: "n" }, num(run.num_files)),
-    h("td", { class: "n" }, Object.entries(run.report).map(([name, stage]) => `${name} ${pct(stage.solve_rate)}`).join(" → ") || "–"),
-    h("td", {}, new Date((run.changed ?? 0) * 1000).toLocaleString())));
-  return [h("h1", {}, "Runs"), table(["Run", "State", "Files", "Solved", "Changed"], rows)];
+/** A run's overview; `beside`: the name of another run whose curves are drawn too. */
+export async function overview({ run, beside }, signal) {
+  const [facts, all] = await Promise.all([ask("run", { run }, signal), ask("runs", {}, signal)]);
+  const mine = reader(run, signal), other = beside ? reader(beside, signal) : null;
+  const box = h("section", { class: "charts", "aria-label": "Curves" }), state = h("p", { class: "dim", role: "status" });
+  const read = async () => {
+    const changed = [await mine.read(), other && (await other.read())].some(Boolean);
+    if (changed || !box.childElementCount) draw(box, mine, other);
+    const steps = mine.records.filter((record) => record.stage === "rl").length;
+    state.replaceChildren(mine.live ? h("span", { class: "livemark" }, "training") : "finished", ` · ${num(steps)} steps of PPO`);
+    return mine.live || other?.live;
+  };
+  if (await read()) repeat(POLL_MS, signal, read, (error) => { state.textContent = error.message; });
+  const others = all.filter((one) => one.name !== run);
+  return [
+    h("div", { class: "title" }, h("h1", {}, run), state, h("span", { class: "gap" }), others.length > 0 && chooser(run, beside, others)),
+    verdict(run, facts.verdict),
+    stages(facts.report.stages ?? {}),
+    box,
+    folded("Configuration", facts.config || "config.toml is missing"),
+    folded("Environment and pins", JSON.stringify({ ...facts.environment, pins: facts.pins }, null, 2)),
+  ];
 }
 
-const table = (heads, rows) => h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "table" },
-  h("table", {}, h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)));
+const folded = (title, text) => h("details", {}, h("summary", {}, title), h("pre", { tabindex: "0" }, text));
 
-/** A run: results, curves, configuration. */
-export async function overview({ run }, signal) {
-  const facts = await ask("run", { run }, signal);
-  const records = [], box = h("section", { class: "charts", "aria-label": "Curves" }), state = h("p", { class: "dim", role: "status" });
+function chooser(run, beside, others) {
+  const choose = (event) => go(link("run", { run, beside: event.target.value }));
+  return h("label", { class: "inline" }, "Curves beside",
+    h("select", { id: "beside", onchange: choose },
+      h("option", { value: "" }, "no other run"),
+      others.map(({ name }) => h("option", { value: name, selected: name === beside }, name))));
+}
+
+/** Reads a run's metrics from where it was; `records` grow, and begin anew where a resume cut the file. */
+function reader(run, signal) {
+  const found = { run, records: [], live: false, read };
   let next = 0;
-  const read = async () => {
+  async function read() {
+    let changed = false;
     for (let more = true; more;) {
       const got = await ask("metrics", { run, since: next }, signal);
-      if (got.restarted) { records.length = 0; }
-      records.push(...got.records);
+      if (got.restarted) found.records.length = 0;
+      found.records.push(...got.records);
+      changed ||= got.restarted || got.records.length > 0;
       ({ next, more } = got);
-      if (!more) {
-        if (got.records.length || !box.childElementCount) draw(box, records);
-        state.replaceChildren(got.live ? h("span", { class: "livemark" }, "● live") : "finished", ` · ${num(records.length)} records`);
-        return got.live;
-      }
+      found.live = got.live;
     }
-  };
-  const again = async () => {
-    if (signal.aborted) return;
-    try { if (!(await read())) return; } catch (error) { if (error.name === "AbortError") return; state.textContent = error.message; }
-    setTimeout(again, POLL_MS);
-  };
-  if (await read()) setTimeout(again, POLL_MS);
-  const stages = Object.entries(facts.report.stages ?? {});
-  return [h("div", { class: "title" }, h("h1", {}, run), state),
-    stages.length > 0 && h("section", { class: "stages" }, stages.map(([name, stage]) => h("div", {}, h("span", { class: "dim" }, name), h("b", {}, pct(stage.solve_rate)),
-      h("span", { class: "dim" }, stage.ci95 ? `95% ${pct(stage.ci95[0])} – ${pct(stage.ci95[1])}` : "", ` · ${num(stage.num_rollouts)} rollouts`)))),
-    box,
-    h("details", {}, h("summary", {}, "Configuration"), h("pre", {}, facts.config || "config.toml is missing")),
-    h("details", {}, h("summary", {}, "Environment and pins"), h("pre", {}, JSON.stringify({ ...facts.environment, pins: facts.pins }, null, 2)))];
-}
-
-function draw(box, records) {
-  const parts = [];
-  const rl = records.filter((r) => r.stage === "rl"), sft = records.filter((r) => r.stage === "sft");
-  const line = (from, name, title, format) => {
-    const points = from.filter((r) => Number.isFinite(r[name])).map((r) => ({ x: r.step, y: r[name] }));
-    if (points.length) parts.push(chart(title, points, format));
-  };
-  CURVES.forEach(([name, title, format]) => line(rl, name, title, format));
-  line(sft, "loss", "SFT loss");
-  box.replaceChildren(...(parts.length ? parts : [empty("No metrics yet", "Curves appear here after the first step.")]));
-}
-
-/** A line for each step file. */
-export async function steps({ run }, signal) {
-  const { steps: found, audit } = await ask("steps", { run }, signal);
-  if (!found.length) return empty("No rollouts yet", "They are written at the end of each step.");
-  const rows = found.map((step) => h("tr", {},
-    h("th", { scope: "row" }, h("a", { href: link("rollouts", { run, step: step.step }) }, step.step)),
-    step.error ? h("td", { colspan: 7, class: "error" }, step.error) : [
-      h("td", { class: "n" }, num(step.rollouts)),
-      h("td", { class: "n" }, bar(step.outcomes, step.rollouts), pct(step.outcomes.solved / Math.max(step.rollouts, 1))),
-      h("td", { class: "n" }, num(step.reward)), h("td", { class: "n" }, num(step.turns, 1)), h("td", { class: "n" }, num(step.sampled)),
-      h("td", { class: "n" }, secs(step.wall_s)), h("td", { class: "n" }, step.findings ? h("a", { href: link("rollouts", { run, step: step.step, finding: "any" }) }, step.findings) : "0")]));
-  return [h("div", { class: "title" }, h("h1", {}, "Steps"), h("p", { class: "dim" }, `${audit.audited} of ${audit.files} files audited`)),
-    table(["Step", "Rollouts", "Solved", "Reward", "Turns", "Tokens", "Seconds each", "Findings"], rows)];
-}
-
-function bar(outcomes, total) {
-  const box = h("span", { class: "bar", role: "img", "aria-label": Object.entries(outcomes).map(([k, v]) => `${v} ${k}`).join(", ") });
-  for (const [name, count] of Object.entries(outcomes)) {
-    const part = h("i", { class: name });
-    part.style.setProperty("width", `${(100 * count) / Math.max(total, 1)}%`);
-    box.append(part);
+    return changed;
   }
-  return box;
+  return found;
+}
+
+function draw(box, mine, other) {
+  const points = (from, stage, name) =>
+    (from?.records ?? []).filter((r) => r.stage === stage && Number.isFinite(r[name])).map((r) => ({ x: r.step, y: r[name] }));
+  const made = [];
+  for (const [name, title, format, stage = "rl"] of [...CURVES, ["loss", "SFT loss", num, "sft"]]) {
+    const series = [mine, other].filter(Boolean).map((from) => ({ name: from.run, points: points(from, stage, name) }));
+    const flat = series.every((one) => one.points.every((point) => point.y === 0));
+    if (series[0].points.length && !(flat && name === "money")) made.push(chart(title, series, format));
+  }
+  box.replaceChildren(...(made.length ? made : [empty("No metrics yet", "Curves appear here after the first step.")]));
+}
+
+/** How each evaluated stage did, with its interval on one common scale. */
+function stages(found) {
+  const list = Object.entries(found);
+  if (!list.length) return null;
+  return h("section", { class: "stages", "aria-label": "Held-out tasks" }, list.map(([name, stage]) => {
+    const bar = h("span", { class: "interval", role: "img", "aria-label": `95 % interval ${pct(stage.ci95?.[0])} to ${pct(stage.ci95?.[1])}` }, h("i"), h("b"));
+    bar.style.setProperty("--low", stage.ci95?.[0] ?? stage.solve_rate);
+    bar.style.setProperty("--high", stage.ci95?.[1] ?? stage.solve_rate);
+    bar.style.setProperty("--at", stage.solve_rate);
+    return h("div", {},
+      h("span", { class: "dim" }, name), h("strong", {}, pct(stage.solve_rate)), bar,
+      h("span", { class: "dim" }, stage.ci95 ? `${pct(stage.ci95[0])} – ${pct(stage.ci95[1])}` : "", ` · ${num(stage.num_rollouts)} rollouts`));
+  }));
 }
