@@ -16,7 +16,7 @@ STAMP := $(VENV)/.stamp
 PYTHON_HARBOR ?= $(shell for p in python3.12 python3.13 python3.14 $$(ls -d $$(pyenv root 2>/dev/null)/versions/3.1[2-4]*/bin/python 2>/dev/null); do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
-.PHONY: docs help quickstart test test-harbor test-agents lint types venv sandbox base clean bench bench-sandbox bench-engine bench-tito bench-train test-vllm gap bench-replay bench-scheduler bench-tasks audit-labelled
+.PHONY: docs help quickstart test test-harbor test-agents lint types venv sandbox base clean bench bench-sandbox bench-engine bench-tito bench-train test-vllm test-viewer bench-viewer gap bench-replay bench-scheduler bench-tasks audit-labelled
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -54,8 +54,11 @@ endif
 	npm install --prefix .agents --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
+# TRL, whose templates are rendered and whose trainers are raced.
+TRL := trl==1.16.0
+
 test-templates: $(STAMP) ## rendering, on the templates of real models (which trl brings) and beside the package renderers
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(TRL)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt renderers==0.1.12
 	$(BIN)/python -m pytest -ra tests/unit/gateway/rendering/test_against_others.py
 
@@ -81,6 +84,11 @@ endif
 	.venv-vllm/bin/python -m pip uninstall --quiet --disable-pip-version-check --yes torchvision torchaudio torchcodec triton
 	@touch $@
 
+test-viewer: $(STAMP) ## the viewer in a real Chromium: accessibility, keys, addresses, hostile text, live, 10 000 rollouts
+	@.ci/chromium >/dev/null || true
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	T1_BROWSER="$$(.ci/chromium 2>/dev/null)" $(BIN)/python -m pytest -ra tests/viewer
+
 test-chaos: $(STAMP) sandbox ## faults under a run, one after another: ends with a table and {faults, lost, doubled, hung}
 	T1_KILLS=20 $(BIN)/python -m pytest tests/e2e/test_resume.py
 	@$(MAKE) --no-print-directory test-ray
@@ -89,6 +97,15 @@ test-chaos: $(STAMP) sandbox ## faults under a run, one after another: ends with
 test-ray: $(STAMP) ## workers, engines and trainer ranks on a real Ray cluster of several nodes, with nodes killed under it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	$(BIN)/python -m pytest -m ray -ra tests/cluster
+
+test-gpu: $(STAMP) ## what only CUDA devices can show: FSDP over NCCL, half precision, publishing past the disk
+	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || echo "NOTHING WAS TESTED ON A GPU: \
+	this torch sees no CUDA device. On a machine with one, install a torch built for it into $(VENV) and run make test-gpu again."
+	$(BIN)/python -m pytest -m gpu -ra tests/gpu tests/distributed
+
+test-dataplane: $(STAMP) ## 512 rollouts of 50 000 tokens with routing, written and read by reference within the memory of t1 plan (10 GB of disk)
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && for role in controller rank; do \
+		$(BIN)/python -m t1.testing.dataplane "$$folder" 512 50000 $$role || exit 1; done
 
 audit-labelled: $(STAMP) sandbox ## the audit of tasks on planted faults and sound tasks; ends with a JSON line
 	$(BIN)/python -m tests.labelled.measure
@@ -110,6 +127,16 @@ bench: bench-sandbox bench-engine bench-tito bench-train bench-scheduler bench-r
 
 bench-sandbox bench-engine bench-tito bench-train bench-scheduler bench-replay bench-tasks: bench-%: $(STAMP) sandbox
 	$(BIN)/python bench/bench_$*.py
+
+bench-train: trl
+
+trl: ## TRL beside T1 in .venv-trl, to be raced against; where it cannot be installed, bench-train says so
+	@$(MAKE) --no-print-directory .venv-trl/.stamp || echo "TRL could not be installed (see above): bench-train runs without it."
+
+.venv-trl/.stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-trl
+	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch]' $(TRL)
+	@touch $@
 
 gap: $(STAMP) sandbox ## how far engine and trainer are apart, TITO and replay on and off; last line JSON
 	$(BIN)/python bench/gap.py

@@ -1,8 +1,10 @@
 """Weights from the trainer's GPUs into an engine's, over NCCL and past the disk.
 
-UNTESTED: written against vLLM 0.30's and SGLang 0.5.23's sources and reviewed, never run; no machine with two GPUs was
-at hand. `RemoteSampler.publish` (from disk) is what is tested. After the first use on real GPUs run the preflight with
-publishing (`t1 doctor --engine URL --model PATH --weights-dir DIR`) before anything is trained.
+UNTESTED ON GPUS: written against vLLM 0.30's and SGLang 0.5.23's sources; no machine with two GPUs was at hand. Our side
+of SGLang's transfer is tested over gloo, against a receiver of our own (`t1.testing.receiver`), and over NCCL by
+`make test-gpu`; vLLM's was never run. `RemoteSampler.publish` (from disk) is what real engines were tested with. After
+the first use on real GPUs run the preflight with publishing (`t1 doctor --engine URL --model PATH --weights-dir DIR`)
+before anything is trained.
 
 The trainer is rank 0 of a group of its own with all workers of one engine; both sides must be in the same collective at
 the same time, so that the engine is told in one thread while this one broadcasts. Boundary: the transfer. Holding
@@ -71,6 +73,7 @@ class SglangTransfer:
         num_workers: int,
         timeout_s: float = 600.0,
         bucket_bytes: int = 2**30,
+        backend: str = "nccl",
     ) -> None:
         """Open the group. `address`, `port`: of this trainer, as the engine reaches it; `num_workers`: its GPUs."""
         self._http = httpx.Client(base_url=url, timeout=timeout_s, trust_env=False)
@@ -81,10 +84,12 @@ class SglangTransfer:
             "rank_offset": 1,
             "world_size": num_workers + 1,
             "group_name": GROUP,
-            "backend": "nccl",
+            "backend": backend,
         }
         self._group: Any = self._beside(
-            "/init_weights_update_group", body, lambda: _open_group(address, port, num_workers + 1, timeout_s)
+            "/init_weights_update_group",
+            body,
+            lambda: open_group(address, port, num_workers + 1, timeout_s, backend=backend),
         )
 
     def send(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
@@ -147,16 +152,18 @@ def _buckets(weights: Mapping[str, torch.Tensor], most: int) -> list[dict[str, t
     return buckets
 
 
-def _open_group(address: str, port: int, world_size: int, timeout_s: float) -> Any:
+def open_group(
+    address: str, port: int, world_size: int, timeout_s: float, *, rank: int = 0, backend: str = "nccl"
+) -> Any:
     """A group beside the trainer's own, as SGLang's workers join it: same store prefix, same name."""
     from torch.distributed import distributed_c10d as c10d
 
     parts: Any = c10d
     timeout = timedelta(seconds=timeout_s)
-    store, rank, size = next(parts.rendezvous(f"tcp://{address}:{port}", 0, world_size, timeout=timeout))
+    store, rank, size = next(parts.rendezvous(f"tcp://{address}:{port}", rank, world_size, timeout=timeout))
     store.set_timeout(timeout)
     group, _ = parts._new_process_group_helper(
-        size, rank, [], parts.Backend("nccl"), parts.PrefixStore(GROUP, store), group_name=GROUP, timeout=timeout
+        size, rank, [], parts.Backend(backend), parts.PrefixStore(GROUP, store), group_name=GROUP, timeout=timeout
     )
     parts._world.pg_group_ranks[group] = {index: index for index in range(world_size)}
     return group

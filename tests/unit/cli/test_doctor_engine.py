@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
-import uvicorn
 from transformers import Qwen3MoeConfig
 
 from t1.cli import main
 from t1.inference import TorchEngine, load_model
 from t1.inference.captures import ModelShape
 from t1.inference.models import no_progress_bar
+from t1.testing import serving
 from t1.testing.dialects import FakeVllm
 from t1.testing.engines import Faults
 
@@ -40,16 +38,8 @@ def listening(path: Path, faults: Faults | None = None) -> Iterator[str]:
     """The URL of a fake vLLM with the model in it."""
     engine = TorchEngine(load_model(path), max_context=96, num_threads=1)
     fake = FakeVllm(engine, model=ModelShape.from_pretrained(path), faults=faults, chunk=64)
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(fake.app, log_level="error", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(20)
+    with serving.listening(fake.app) as url:
+        yield url
 
 
 def doctor(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
