@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from t1.errors import SandboxError, SandboxVanished, TaskError
 from t1.protocols import Sandbox, SandboxProvider
 from t1.types import AssertionResult, AssertionStatus, Task
-from t1.verification.reports import parse_ctrf, parse_reward
+from t1.verification.reports import parse_reward, read_assertions
 
 LOGS = "/logs/verifier"
 MAX_REPORT_BYTES = 8 << 20
@@ -136,8 +136,11 @@ async def run_verifier(task: Task, sandbox: Sandbox) -> VerifierRun:
     if ended.timed_out:
         return VerifierRun(error=f"the verifier was still running after {task.verifier.timeout_s:g} s: mend what waits")
     try:
-        if (report := await sandbox.read(f"{LOGS}/ctrf.json", max_bytes=MAX_REPORT_BYTES)) is not None:
-            return VerifierRun(parse_ctrf(report))
+        report = await read_assertions(sandbox, None)
+        if report.results is not None:
+            return VerifierRun(report.results)
+        if report.unreadable:
+            return VerifierRun(error=f"the verifier's report cannot be read: {report.error}")
         for name in ("reward.txt", "reward.json"):
             if (text := await sandbox.read(f"{LOGS}/{name}", max_bytes=MAX_REPORT_BYTES)) is not None:
                 solved = parse_reward(text, is_json=name.endswith(".json")) == 1.0

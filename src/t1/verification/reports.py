@@ -55,6 +55,8 @@ class Assertions:
 
     results: tuple[AssertionResult, ...] | None
     error: str = ""
+    unreadable: bool = False
+    """True where a report is there, and is none."""
 
 
 async def read_assertions(sandbox: Sandbox, names: Sequence[str] | None) -> Assertions:
@@ -69,7 +71,7 @@ async def read_assertions(sandbox: Sandbox, names: Sequence[str] | None) -> Asse
             continue
         if results is not None:
             return Assertions(results)
-    return Assertions(None, "; ".join(complaints) or "the verifier wrote no ctrf.json")
+    return Assertions(None, "; ".join(complaints) or "the verifier wrote no ctrf.json", bool(complaints))
 
 
 async def _merged(sandbox: Sandbox, kind: Format, files: Sequence[str]) -> tuple[AssertionResult, ...] | None:

@@ -130,6 +130,16 @@ async def test_a_task_with_only_a_reward_is_sound_and_told_what_it_lacks(make: M
     assert found.advice.startswith("only a reward is reported")
 
 
+async def test_a_report_in_another_format_is_read_as_training_reads_it(make: Make) -> None:
+    def tap(files: Mapping[str, bytes]) -> Written:
+        ok = "ok" if DONE in files else "not ok"
+        lines = ["1..2", f"{ok} 1 - there", f"{ok} 2 - done"]
+        return {"/logs/verifier/results.tap": "\n".join(lines).encode()}
+
+    found = await report(make(), tap)
+    assert found.sound and found.solved.passed == {"there", "done"} and not found.solved.binary
+
+
 async def test_a_verifier_that_hangs_is_a_fault(make: Make) -> None:
     def shell(sandbox: FakeSandbox, command: str) -> CommandResult | str | None:
         return CommandResult("", None, 5.0, timed_out=True) if "test.sh" in command else solves(sandbox, command)
