@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from t1.sandboxes import NamespaceProvider
-from t1.synthesis.audit import AuditReport, audit_task
+from t1.synthesis.audit import AuditReport, Kind, audit_task
+from t1.synthesis.audit.labels import Label, figures, write_labels
 from tests.labelled.bases_files import BASES as FILES
 from tests.labelled.bases_programs import BASES as PROGRAMS
 from tests.labelled.bases_text import BASES as TEXT
-from tests.labelled.drafts import KINDS, Base, Labelled, write_all
+from tests.labelled.drafts import Base, Labelled, write_all
 from tests.labelled.unseen_records import BASES as RECORDS
 from tests.labelled.unseen_systems import BASES as SYSTEMS
 
@@ -44,17 +45,14 @@ async def audit_all(labelled: Iterable[Labelled], *, static: bool) -> list[Row]:
             await provider.close()
 
 
-def figures(rows: Iterable[Row]) -> dict[str, dict[str, float | int]]:
-    """Precision and recall of each kind; kinds that the author allows beside the planted one are not counted."""
-    rows, table = list(rows), {}
-    for kind in KINDS:
-        counted = [(item, report) for item, report in rows if kind not in item.also]
-        hits = sum(kind in report.kinds and item.kind == kind for item, report in counted)
-        said = sum(kind in report.kinds for _, report in counted)
-        planted = sum(item.kind == kind for item, _ in counted)
-        precision, recall = hits / said if said else 1.0, hits / planted if planted else 1.0
-        table[kind] = {"precision": round(precision, 4), "recall": round(recall, 4), "planted": planted}
-    return table
+def label_of(item: Labelled) -> Label:
+    """A labelled task's label, as the audit's command reads it."""
+    return Label(planted=Kind(item.kind) if item.kind else None, also=frozenset(map(Kind, item.also)))
+
+
+def figures_of(rows: Iterable[Row]) -> dict[str, Any]:
+    """Precision and recall of each kind."""
+    return figures((label_of(item), report) for item, report in rows)
 
 
 def main() -> None:
@@ -62,8 +60,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--set", choices=sorted(SETS), help="only this set")
     parser.add_argument("--static", action="store_true", help="read only, run nothing")
+    parser.add_argument("--write", type=Path, help="only write tasks and labels there, for t1 tasks audit --labelled")
     options = parser.parse_args()
     chosen = {name: bases for name, bases in SETS.items() if options.set in (None, name)}
+    if options.write is not None:
+        written = write_all([base for bases in chosen.values() for base in bases], options.write)
+        write_labels(options.write, {item.task.id: label_of(item) for item in written})
+        return
     with tempfile.TemporaryDirectory(prefix="t1-labelled-") as folder:
         labelled = write_all([base for bases in chosen.values() for base in bases], Path(folder))
         rows = asyncio.run(audit_all(labelled, static=options.static))
@@ -73,7 +76,7 @@ def main() -> None:
             print(f"{item.task.id}: planted {item.kind or 'nothing'}; {report.problem}")
             for reject in report.rejects:
                 print(f"    {reject}")
-    print(json.dumps(figures(rows) | summary(rows, chosen)))
+    print(json.dumps(figures_of(rows) | summary(rows, chosen)))
 
 
 def summary(rows: Sequence[Row], chosen: Mapping[str, tuple[Base, ...]]) -> dict[str, Any]:
@@ -86,7 +89,7 @@ def summary(rows: Sequence[Row], chosen: Mapping[str, tuple[Base, ...]]) -> dict
             "num_sound": sum(not item.kind for item, _ in own),
             "num_faults": sum(bool(item.kind) for item, _ in own),
         }
-        table[name] = figures(own) | sizes
+        table[name] = figures_of(own) | sizes
     return table
 
 

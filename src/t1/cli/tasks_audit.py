@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from t1.synthesis.attacks import Attacks
     from t1.synthesis.audit import AuditReport, Judge
 
 
@@ -18,6 +19,12 @@ def audit_tasks(
     path: Annotated[Path, typer.Argument(help="A task directory, or a directory of them, however deep.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a task, then one of the whole.")] = False,
     static: Annotated[bool, typer.Option("--static", help="Only read the tasks; run nothing.")] = False,
+    labelled: Annotated[
+        bool, typer.Option("--labelled", help="Compare with labels.json beside the tasks: precision and recall.")
+    ] = False,
+    each_attack: Annotated[
+        bool, typer.Option("--each-attack", help="The red team's attacks one by one, the costly ones too.")
+    ] = False,
     at_once: Annotated[int, typer.Option(min=1, help="Tasks that are probed at once.")] = 2,
     sandboxes: Annotated[
         str, typer.Option(help="namespaces, or containers for tasks that need images.")
@@ -36,20 +43,28 @@ def audit_tasks(
     import asyncio
 
     from t1.errors import UserError
+    from t1.synthesis.attacks import Attacks
     from t1.synthesis.audit import Judge
+    from t1.synthesis.audit.labels import figures, read_labels
 
     if bool(judge) != bool(judge_model):
         raise UserError("a judge needs both --judge URL and --judge-model NAME")
     asked = Judge(judge, judge_model, key=judge_key) if judge else None
     kind = "" if static else sandboxes
-    reports = asyncio.run(_audit(path, kind, image, asked, at_once, as_json))
+    labels = read_labels(path) if labelled else {}
+    attacks = Attacks.EACH if each_attack else Attacks.VOLLEY
+    reports = asyncio.run(_audit(path, kind, image, asked, at_once, as_json, attacks))
     summary = summarize(reports)
+    if labelled:
+        table = figures((labels[r.task], r) for r in reports if r.task in labels)
+        typer.echo(json.dumps(table) if as_json else _measured(table))
+        return
     typer.echo(json.dumps(summary) if as_json else _spoken(summary))
     raise typer.Exit(0 if summary["accepted"] == summary["tasks"] else 1)
 
 
 async def _audit(
-    path: Path, kind: str, image: str, judge: Judge | None, at_once: int, as_json: bool
+    path: Path, kind: str, image: str, judge: Judge | None, at_once: int, as_json: bool, attacks: Attacks
 ) -> list[AuditReport]:
     """Audit and print each report as soon as it is there."""
     from t1.sandboxes import make_provider
@@ -58,13 +73,21 @@ async def _audit(
     provider = make_provider(kind, image=image) if kind else None
     reports = []
     try:
-        async for report in audit_directory(path, provider=provider, judge=judge, at_once=at_once):
+        async for report in audit_directory(path, provider=provider, judge=judge, at_once=at_once, attacks=attacks):
             typer.echo(json.dumps(report.as_json()) if as_json else _lines(report))
             reports.append(report)
     finally:
         if provider is not None:
             await provider.close()
     return reports
+
+
+def _measured(table: dict[str, dict[str, float | int]]) -> str:
+    """Precision and recall, a kind a line."""
+    return "\n".join(
+        f"{kind:20} precision {row['precision']:.3f}  recall {row['recall']:.3f}  of {row['planted']}"
+        for kind, row in table.items()
+    )
 
 
 def _lines(report: AuditReport) -> str:

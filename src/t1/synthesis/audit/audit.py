@@ -13,9 +13,11 @@ from pathlib import Path
 
 from t1.errors import InfrastructureError, SandboxUnavailable, TaskError
 from t1.protocols import SandboxProvider
+from t1.synthesis.attacks import Attacks
 from t1.synthesis.audit.judge import Judge
 from t1.synthesis.audit.judgement import constant_answers, judge
 from t1.synthesis.audit.leakage import leaks
+from t1.synthesis.audit.lookups import looked_up_answers
 from t1.synthesis.audit.probes import Observations, observe
 from t1.synthesis.audit.report import AuditReport, Kind, Reject
 from t1.synthesis.audit.requirements import hidden_requirements
@@ -26,7 +28,13 @@ from t1.tasks import read_task
 from t1.types import Task
 
 
-async def audit_task(task: Task, *, provider: SandboxProvider | None = None, judge: Judge | None = None) -> AuditReport:
+async def audit_task(
+    task: Task,
+    *,
+    provider: SandboxProvider | None = None,
+    judge: Judge | None = None,
+    attacks: Attacks = Attacks.VOLLEY,
+) -> AuditReport:
     """Audit one task; without a provider only its texts are read.
 
     Raises SandboxUnavailable where this host has no sandboxes at all; every other failure is the report's `problem`.
@@ -35,19 +43,19 @@ async def audit_task(task: Task, *, provider: SandboxProvider | None = None, jud
     sources = read_sources(task)
     seen, problem = None, ""
     if provider is not None:
-        seen, problem = await _observed(sources, provider)
+        seen, problem = await _observed(sources, provider, attacks)
     report = replace(report_on(sources, seen), problem=problem)
     if judge is not None:
         report = replace(report, opinion=await judge.opinion(sources))
     return replace(report, seconds=round(time.monotonic() - started, 4))
 
 
-async def _observed(sources: Sources, provider: SandboxProvider) -> tuple[Observations | None, str]:
+async def _observed(sources: Sources, provider: SandboxProvider, attacks: Attacks) -> tuple[Observations | None, str]:
     """What the probes saw, or why they saw nothing."""
     if sources.task.steps:
         return None, f"{sources.task.path / 'task.toml'}: steps: a task of several steps is read but not run"
     try:
-        return await observe(sources, provider), ""
+        return await observe(sources, provider, attacks), ""
     except SandboxUnavailable:
         raise
     except (InfrastructureError, TaskError) as error:
@@ -69,7 +77,8 @@ def report_on(sources: Sources, seen: Observations | None) -> AuditReport:
     else:
         rejects += judge(sources, seen)
         answers = "\n".join(seen.outputs[path].decode("utf-8", "replace") for path in constant_answers(sources, seen))
-    rejects += hidden_requirements(sources, excused=answers)
+    looked_up, cases = looked_up_answers(sources)
+    rejects += [*looked_up, *hidden_requirements(sources, excused=f"{answers}\n{cases}")]
     task = sources.task
     distinct = _first_of_each(rejects)
     return AuditReport(task.id, str(task.path), task.digest, distinct, criteria(sources, inventory, seen, distinct))
@@ -84,7 +93,12 @@ def _first_of_each(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
 
 
 async def audit_directory(
-    path: Path, *, provider: SandboxProvider | None = None, judge: Judge | None = None, at_once: int = 2
+    path: Path,
+    *,
+    provider: SandboxProvider | None = None,
+    judge: Judge | None = None,
+    at_once: int = 2,
+    attacks: Attacks = Attacks.VOLLEY,
 ) -> AsyncIterator[AuditReport]:
     """Audit a task, or every task below a directory, in the order of their names. A broken task is a report too.
 
@@ -96,7 +110,7 @@ async def audit_directory(
         for index in range(len(folders)):
             for ahead in range(index, min(len(folders), index + at_once)):
                 if ahead not in running:
-                    running[ahead] = asyncio.create_task(_audit_folder(folders[ahead], provider, judge))
+                    running[ahead] = asyncio.create_task(_audit_folder(folders[ahead], provider, judge, attacks))
             yield await running[index]
             del running[index]
     finally:
@@ -105,11 +119,13 @@ async def audit_directory(
         await asyncio.gather(*running.values(), return_exceptions=True)
 
 
-async def _audit_folder(folder: Path, provider: SandboxProvider | None, judge: Judge | None) -> AuditReport:
+async def _audit_folder(
+    folder: Path, provider: SandboxProvider | None, judge: Judge | None, attacks: Attacks
+) -> AuditReport:
     try:
         # While sandboxes are waited for, a large task is read beside the loop; else there is nothing to wait for.
         task = read_task(folder) if provider is None else await asyncio.to_thread(read_task, folder)
-        return await audit_task(task, provider=provider, judge=judge)
+        return await audit_task(task, provider=provider, judge=judge, attacks=attacks)
     except TaskError as error:
         return AuditReport(folder.name, str(folder), "", problem=str(error))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
+from t1.synthesis.audit.databases import is_database, rows_of
 from t1.synthesis.audit.leakage import decoded
 from t1.synthesis.audit.probes import Observations
 from t1.synthesis.audit.report import Kind, Reject
@@ -21,7 +23,13 @@ def judge(sources: Sources, seen: Observations) -> list[Reject]:
     """All rejects that the observations support."""
     if seen.solved.error or not seen.is_solved:
         return [*_weak_untouched(sources, seen), *_unsolved(sources, seen)]
-    return [*_weak_untouched(sources, seen), *_weak(sources, seen), *_shortcuts(sources, seen), *_leaks(sources, seen)]
+    return [
+        *_weak_untouched(sources, seen),
+        *_weak(sources, seen),
+        *_paid(sources, seen),
+        *_shortcuts(sources, seen),
+        *_leaks(sources, seen),
+    ]
 
 
 def _unsolved(sources: Sources, seen: Observations) -> Iterator[Reject]:
@@ -52,6 +60,15 @@ def _weak(sources: Sources, seen: Observations) -> Iterator[Reject]:
             yield Reject(Kind.WEAK_VERIFIER, file, line, reason, True)
 
 
+def _paid(sources: Sources, seen: Observations) -> Iterator[Reject]:
+    """An attack of the red team earns everything."""
+    for tried in seen.attacks:
+        if tried.solved and tried.reward > 0:
+            reason = f"the red team's {tried.name} earns the full reward: assert what only the work brings about"
+            yield Reject(Kind.WEAK_VERIFIER, sources.verifier.path, 1, reason, True)
+            return
+
+
 def place_of(files: tuple[Source, ...], path: str) -> tuple[str, int]:
     """Where a file name is first spoken of."""
     name = path.rpartition("/")[2]
@@ -76,18 +93,22 @@ def constant_answers(sources: Sources, seen: Observations) -> list[str]:
     solution = "\n".join([sources.solution_text, *decoded(sources.solution_text)])
     found = []
     for path in sorted(seen.constant):
-        text = seen.outputs[path].decode("utf-8", "replace")
+        content = seen.outputs[path]
+        text = rows_of(content) if is_database(content) else content.decode("utf-8", "replace")
         if is_code(path, text) or not text.strip():
             continue
-        tokens = set(re.findall(r"\w+", text))
-        told = set(re.findall(r"\w+", sources.instruction))
+        tokens = set(re.findall(r"[^\W_]+", text))
+        told = set(re.findall(r"[^\W_]+", sources.instruction))
         untold = tokens - told
-        written = [
-            token for token in tokens if re.search(rf"(?<!\w){re.escape(token)}(?!\w)|\\n{re.escape(token)}", solution)
-        ]
+        written = [token for token in tokens if re.search(_alone(token), solution)]
         if untold and len(written) >= 0.8 * len(tokens):
             found.append(path)
     return found
+
+
+def _alone(token: str) -> str:
+    """A pattern for a token that no letter or digit goes on from, but for the n of a written-out newline."""
+    return rf"(?<![^\W_]){re.escape(token)}(?![^\W_])|\\n{re.escape(token)}"
 
 
 def _leaks(sources: Sources, seen: Observations) -> Iterator[Reject]:
@@ -112,15 +133,37 @@ def _lying_about(sources: Sources, seen: Observations, path: str, answer: str) -
     for other, content in seen.inputs.items():
         # A twin of the output under the same name is not what the instruction means by that name.
         shown = other.rpartition("/")[0] if other.rpartition("/")[2] == path.rpartition("/")[2] else other
-        if other == path or sources.leads_to(shown):
+        if other == path or (sources.leads_to(shown) and not _is_tucked_away(other, sources.instruction)):
             continue
         text = content.decode("utf-8", "replace")
         for candidate in (text, *decoded(text)):
-            same = candidate.strip() == answer and (len(answer) >= MIN_ANSWER or _ANSWER_NAME.search(other.lower()))
+            same = (candidate.strip() == answer or _says_the_same(candidate, answer)) and (
+                len(answer) >= MIN_ANSWER or _ANSWER_NAME.search(other.lower())
+            )
             inside = len(answer) >= 24 and "\n" in answer and answer in candidate
             if same or inside:
                 return other
     return ""
+
+
+def _is_tucked_away(path: str, instruction: str) -> bool:
+    """Whether a hidden file or directory, which no word of the instruction is about, holds it."""
+    hidden = [part for part in path.split("/") if part.startswith(".")]
+    return bool(hidden) and not any(part in instruction for part in hidden)
+
+
+def _says_the_same(text: str, answer: str) -> bool:
+    """Whether two texts are the same JSON, however it is spaced and rounded."""
+    if text.lstrip()[:1] not in ("{", "[") or answer[:1] not in ("{", "["):
+        return False
+    try:
+        return bool(json.loads(text, parse_float=_rounded) == json.loads(answer, parse_float=_rounded))
+    except ValueError:
+        return False
+
+
+def _rounded(number: str) -> float:
+    return round(float(number), 6)
 
 
 def _in_dockerfile(sources: Sources, answer: str) -> int:

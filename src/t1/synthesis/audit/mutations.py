@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from t1.synthesis.audit.databases import is_database, with_other_values
 from t1.synthesis.audit.sources import is_code
 
 STUBS = {"py": "pass\n", "js": "\n", "sh": "exit 0\n", "bash": "exit 0\n"}
@@ -26,22 +27,45 @@ class Mutant:
     """True where nothing of the meaning is left: a verifier that takes it looks at nothing."""
 
 
-def mutants(path: str, content: bytes) -> list[Mutant]:
-    """Wrong versions of the file `path`, each different from it and from one another; the grossest first."""
+def mutants(path: str, content: bytes, stated: str = "") -> list[Mutant]:
+    """Wrong versions of the file `path`, each different from it and from one another; the grossest first.
+
+    `stated`: the instruction; what it spells out may be all that is looked at.
+    """
     if is_code(path, content[:2].decode("ascii", "replace")):
         stub = STUBS.get(path.rpartition(".")[2].lower(), "all:\n" if "makefile" in path.lower() else "\n").encode()
-        return _distinct(content, [Mutant("an empty program", stub, True)])
+        return _distinct(content, [Mutant("an empty program", stub, True), *_idle(content)])
+    if is_database(content):
+        return _distinct(content, [Mutant("other values", with_other_values(content), True)])
     if b"\0" in content:
         return _distinct(content, [Mutant("other bytes", b"\x7f" * max(1, len(content) // 2), True)])
     text = content
     drawn = [
         Mutant("other values", _turned(text), True),
         Mutant("other digits", _NUMBER.sub(_next_digit, text), True),
+        Mutant("other words where the instruction has none", _unstated(text, stated), True),
         Mutant("no text", b"", True),
         Mutant("a line less", b"".join(text.splitlines(keepends=True)[:-1]), False),
         Mutant("a line twice", text + (text.splitlines(keepends=True) or [b""])[-1], False),
     ]
     return _distinct(content, drawn)
+
+
+def _idle(content: bytes) -> list[Mutant]:
+    """A program that says the same whatever it is asked."""
+    first = content.partition(b"\n")[0]
+    says = b'print("x")' if b"python" in first else b"echo x" if b"sh" in first else b""
+    return [Mutant("a program that always prints x", first + b"\n" + says + b"\n", True)] if says else []
+
+
+def _unstated(content: bytes, stated: str) -> bytes:
+    """Words and numbers that the instruction does not have are others."""
+    told = {word.lower() for word in re.findall(r"\w+", stated)}
+    if not told:
+        return content
+    text = content.decode("utf-8", "surrogateescape")
+    turned = re.sub(r"\w+", lambda word: word[0] if word[0].lower() in told else turn(word[0]), text)
+    return turned.encode("utf-8", "surrogateescape")
 
 
 def _distinct(content: bytes, drawn: list[Mutant]) -> list[Mutant]:

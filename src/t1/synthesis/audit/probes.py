@@ -1,19 +1,22 @@
 """The probes that run: nothing done, the solution, wrong outputs, changed inputs.
 
-Two sandboxes a task: one in which the verifier judges the untouched environment, the solved one and mutants of it, and
-one in which the inputs are other ones before the solution runs. Boundary: what was seen, as `Observations`; what it
-means is `judgement.py`'s business.
+One sandbox in which the verifier judges the untouched environment, the solved one and mutants of it, one in which the
+inputs are other ones before the solution runs, and one for each attack of the red team. Boundary: what was seen, as
+`Observations`; what it means is `judgement.py`'s business.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from t1.protocols import SandboxProvider
+from t1.synthesis.attacks import Attacked, Attacks, attack, expected_files
 from t1.synthesis.audit.box import Box, Entry, places_of
 from t1.synthesis.audit.mutations import mutants, turn
 from t1.synthesis.audit.sources import Sources, is_code
+from t1.synthesis.trials import Ground
 from t1.tasks.check import VerifierRun
 from t1.types import FileChanges, Task
 
@@ -50,6 +53,8 @@ class Observations:
     """New outputs that came out the same after every input was changed."""
     num_changed: int = 0
     """Inputs that were changed for that."""
+    attacks: tuple[Attacked, ...] = ()
+    """What the red team earned."""
 
     @property
     def is_solved(self) -> bool:
@@ -57,8 +62,24 @@ class Observations:
         return bool(self.solved.passed) and not self.solved.missed and not self.solved.error
 
 
-async def observe(sources: Sources, provider: SandboxProvider) -> Observations:
+async def observe(sources: Sources, provider: SandboxProvider, attacks: Attacks = Attacks.VOLLEY) -> Observations:
     """Run all probes. Raises SandboxError where no sandbox can be had."""
+    seen = await _watched(sources, provider)
+    if not seen.is_solved:
+        return seen
+    outputs = [path for path in seen.outputs if sources.names(path)]
+    tried = await attack(sources.task, Ground(provider), attacks, outputs=outputs, expected=_aims(sources, seen))
+    return replace(seen, attacks=tuple(tried))
+
+
+def _aims(sources: Sources, seen: Observations) -> dict[str, str]:
+    """Output → the file below tests/ with the same bytes."""
+    tests = {source.path.removeprefix("tests/"): source.text for source in sources.tests if not source.binary}
+    return expected_files(tests, {path: hashlib.sha256(content).hexdigest() for path, content in seen.outputs.items()})
+
+
+async def _watched(sources: Sources, provider: SandboxProvider) -> Observations:
+    """All but the attacks."""
     task = sources.task
     places = places_of(task, [sources.instruction, sources.solution_text])
     agent = await provider.open(task)
@@ -92,9 +113,7 @@ async def _first(
         seen = Observations(untouched, solved, again, error, initial, inputs, outputs)
         if not seen.is_solved:
             return seen
-        return Observations(
-            untouched, solved, again, error, initial, inputs, outputs, tuple(await _mutate(box, seen, sources))
-        )
+        return replace(seen, trials=tuple(await _mutate(box, seen, sources)))
     finally:
         await sandbox.close()
 
@@ -115,7 +134,7 @@ async def _mutate(box: Box, seen: Observations, sources: Sources) -> list[Trial]
         content = seen.outputs[path]
         if not content.strip():
             continue
-        for mutant in mutants(path, content):
+        for mutant in mutants(path, content, sources.instruction):
             await box.change({path: mutant.content})
             survived = not (run := await box.verify()).missed and bool(run.passed) and not run.error
             trials.append(Trial(path, mutant.name, mutant.is_gross, survived))
@@ -141,10 +160,7 @@ async def _with_other_inputs(
     finally:
         await sandbox.close()
     constant = frozenset(path for path in made if after.get(path) == seen.outputs[path])
-    return Observations(
-        seen.untouched, seen.solved, seen.again, seen.solution_error, seen.initial, seen.inputs, seen.outputs,
-        seen.trials, constant, len(inputs),
-    )  # fmt: skip
+    return replace(seen, constant=constant, num_changed=len(inputs))
 
 
 def other(content: bytes) -> bytes:

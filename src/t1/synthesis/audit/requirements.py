@@ -18,9 +18,15 @@ from dataclasses import dataclass
 from t1.synthesis.audit.python_syntax import Constant, read_module
 from t1.synthesis.audit.report import Kind, Reject
 from t1.synthesis.audit.shell_syntax import Word, read_script
-from t1.synthesis.audit.sources import Source, Sources
+from t1.synthesis.audit.sources import Source, Sources, is_code
 
 MIN_TOKEN = 2
+MIN_LINE, MAX_LINES = 8, 400
+_ARROW = re.compile(r"(?<=\w)\s*(=>|->|::|\|\|)\s*(?=\w)")
+_MODE_TOLD = re.compile(
+    r"\b(owner|permissions?|mode|modes|chmod|readable|writable|executable|private|[0-7]{3,4})\b", re.IGNORECASE
+)
+_MODE = re.compile(r"stat -c ['\"]?%a\b[^\n]{0,120}?= *['\"]?([0-7]{3,4})\b")
 _TOKEN = re.compile(r"[A-Za-z_][\w-]*[A-Za-z0-9]|\d+(?:\.\d+)?")
 _FILE_NAME = re.compile(r"[\w@+.-]*\w\.[A-Za-z]\w{0,7}")
 _PATH = re.compile(r"~?/?(?:[\w@+.-]+/)*[\w@+.-]+")
@@ -55,7 +61,7 @@ class Demand:
     file: str
     line: int
     role: str
-    """text, word, number, pattern, time, delimiter, name, json."""
+    """text, word, number, pattern, time, delimiter, name, json, line, mode."""
 
 
 def demands(sources: Sources) -> Iterator[Demand]:
@@ -71,6 +77,23 @@ def demands(sources: Sources) -> Iterator[Demand]:
         elif source.path.endswith((".sh", ".bash", ".bats")):
             script = read_script(source.text)
             yield from _of_script(source, script.literals, script.writes)
+            yield from _modes(source)
+        elif not is_code(source.path, source.text):
+            yield from _of_fixture(source)
+
+
+def _of_fixture(source: Source) -> Iterator[Demand]:
+    """The lines of an expected file."""
+    for number, line in enumerate(source.text.splitlines()[:MAX_LINES], 1):
+        if len(line.strip()) >= MIN_LINE:
+            yield Demand(line.strip(), source.path, number, "line")
+
+
+def _modes(source: Source) -> Iterator[Demand]:
+    """Modes that a test compares with, the usual ones left out."""
+    for found in _MODE.finditer(source.text):
+        if found[1] not in ("644", "755"):
+            yield Demand(found[1], source.path, source.text.count("\n", 0, found.start()) + 1, "mode")
 
 
 def _of_module(source: Source, constants: list[Constant], writes: set[str]) -> Iterator[Demand]:
@@ -114,9 +137,13 @@ class Statement:
                 return self._missing_time(demand.text)
             case "pattern":
                 return self._missing_shape(demand.text) or self._missing_token(re.sub(r"\\.|\[.*?\]", " ", demand.text))
+            case "line":
+                return self._missing_line(demand.text)
+            case "mode":
+                return "" if _MODE_TOLD.search(self._sources.instruction) else f"the mode {demand.text}"
             case "number":
                 return self._missing_number(demand.text)
-        return self._missing_text(demand.text)
+        return self._missing_text(demand.text) or self._missing_arrow(demand.text)
 
     def _missing_text(self, text: str) -> str:
         plain = _EXPANSION.sub("\0", text).strip()
@@ -133,6 +160,19 @@ class Statement:
                 return repr(piece) if self._is_own(piece) else ""
         return self._missing_token(plain)
 
+    def _missing_line(self, line: str) -> str:
+        """A line of an expected file that the solution spells out and nobody states."""
+        if _squeezed(line).lower() in self._lower or not re.search(r"[A-Za-z]{2}\W+[A-Za-z]{2}", line):
+            return ""
+        return repr(line) if line in self._solution else ""
+
+    def _missing_arrow(self, text: str) -> str:
+        """A mark between two values that a computed line has."""
+        for mark in _ARROW.findall(text):
+            if mark not in self._sources.instruction and re.search(rf"['\"]\s*{mark}\s*['\"]", self._solution):
+                return f"the separator {mark!r}"
+        return ""
+
     def _is_own(self, piece: str) -> bool:
         """Whether a phrase is more than a command line or a path that two programs share by nature."""
         return not re.search(r"[|;$`<>{}()]|^-|/", piece) or not self._all_known(piece)
@@ -146,7 +186,8 @@ class Statement:
         if path.startswith("/tmp/") and path not in self._solution:
             return ""
         for part in path.split("/"):
-            if len(part) < MIN_TOKEN or part.lower() in _KNOWN or part.lower() in self._lower:
+            told = part in self.text if part.isupper() else part.lower() in self._lower
+            if len(part) < MIN_TOKEN or part.lower() in _KNOWN or told:
                 continue
             if re.search(rf"(?<![\w.-]){re.escape(part)}(?![\w-])", self._solution):
                 return f"the path {path}"

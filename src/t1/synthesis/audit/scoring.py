@@ -14,6 +14,13 @@ from t1.synthesis.audit.sources import Sources
 ENOUGH_ASSERTIONS = 3
 ENOUGH_WORDS = 12
 ENOUGH_COMMANDS = 3
+_RUN = (
+    ("doing nothing fails", 0.3),
+    ("wrong outputs fail", 0.3),
+    ("attacks earn nothing", 0.2),
+    ("the same twice", 0.1),
+)
+"""Criteria that only running shows, with their weights."""
 
 
 def criteria(
@@ -37,7 +44,7 @@ def _verifier(inventory: Inventory, seen: Observations | None) -> Iterator[Crite
     density = min(1.0, inventory.total / ENOUGH_ASSERTIONS)
     yield Criterion(part, "several assertions", 0.1, density, f"{inventory.total} assertions")
     if seen is None:
-        for name, weight in (("doing nothing fails", 0.3), ("wrong outputs fail", 0.3), ("the same twice", 0.1)):
+        for name, weight in _RUN:
             yield Criterion(part, name, weight, None)
         return
     total = len(seen.untouched.assertions) or 1
@@ -46,6 +53,9 @@ def _verifier(inventory: Inventory, seen: Observations | None) -> Iterator[Crite
     killed = sum(not trial.survived for trial in seen.trials)
     score = killed / len(seen.trials) if seen.trials else None
     yield Criterion(part, "wrong outputs fail", 0.3, score, f"{killed} of {len(seen.trials)} mutants fail")
+    earned = {tried.name: tried.reward for tried in seen.attacks if tried.reward > free / total}
+    paid = 1 - max(earned.values(), default=0.0) if seen.attacks else None
+    yield Criterion(part, "attacks earn nothing", 0.2, paid, ", ".join(f"{n} earns {r:.2f}" for n, r in earned.items()))
     same = seen.solved == seen.again
     yield Criterion(part, "the same twice", 0.1, float(same), "" if same else "two runs differ")
 

@@ -38,3 +38,17 @@ def test_check_reads_a_task_and_goes_on_after_a_broken_one(write, capsys, provid
     assert (
         "solution/solve.sh:3: the solution uses the verifier's own files" in said and "1 of 3 tasks are sound" in said
     )
+
+
+def test_labels_beside_the_tasks_give_precision_and_recall(write, capsys):
+    write("good")
+    root = write("poor", solve="cp /tests/answer /app/count.txt\n").path.parent
+    assert main(["tasks", "audit", str(root), "--static", "--labelled"]) == 2
+    assert "labels.json" in capsys.readouterr().err
+    (root / "labels.json").write_text(
+        '{"good": {"planted": "weak-verifier"}, "poor": {"planted": "solution-shortcut"}}'
+    )
+    assert main(["tasks", "audit", str(root), "--static", "--labelled", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert table["solution-shortcut"] == {"precision": 1.0, "recall": 1.0, "planted": 1}
+    assert table["weak-verifier"] == {"precision": 1.0, "recall": 0.0, "planted": 1}
