@@ -17,6 +17,7 @@ from t1.cluster.posts import Cluster, Needs
 from t1.cluster.ranks import RankedTrainer, open_ranks
 from t1.config import RunConfig
 from t1.inference import load_model
+from t1.inference.published import forget_old
 from t1.protocols import Trainer
 from t1.rollouts import LoopThread
 from t1.training.credit import Credit
@@ -62,7 +63,8 @@ def open_learner(
 ) -> Iterator[Learner]:
     """The trainer of the policy at `start`, while this is open.
 
-    `folder`: the run's own, where ranks log and publish. `cluster`: of a spread run; None = this machine.
+    `folder`: the run's own, where ranks log, publish and find each step's trajectories. `cluster`: of a spread run;
+    None = this machine.
     """
     temperature = config.harness.sampling.temperature
     if config.trainer.alone:
@@ -83,12 +85,14 @@ def open_learner(
                 device_type=plan.device_type,
                 start_s=section.start_s,
                 step_s=section.step_s,
+                batches=folder.absolute(),
             )
         )
         try:
             yield trainer
         finally:
             trainer.close()
+            forget_old(plan.directory, keep=1)
 
 
 def rank_plan(config: RunConfig, start: Path, *, normalizer: float | None, folder: Path) -> RankPlan:

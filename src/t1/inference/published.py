@@ -53,6 +53,6 @@ def version_path(directory: Path, version: int) -> Path:
 
 def forget_old(directory: Path, *, keep: int) -> None:
     """Remove all but the newest `keep` versions, by the time that they were written."""
-    versions = (path for path in directory.iterdir() if VERSION.fullmatch(path.name))
+    versions = (path for path in directory.glob("v*") if VERSION.fullmatch(path.name))
     for old in sorted(versions, key=lambda path: path.stat().st_mtime_ns)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
