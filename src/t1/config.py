@@ -260,6 +260,19 @@ class RewardSection(Section):
     """A verifier that runs out of time but left a readable report counts for what had passed by then."""
 
 
+class DemotionSection(Section):
+    """When attempts show that a task is no good: it leaves the pool, and another takes its place."""
+
+    min_attempts: int = Field(4, ge=1)
+    """Attempts before any rule speaks."""
+    tampered_share: float = Field(0.5, gt=0, le=1)
+    """Attempts with evidence of tampering, from this share on."""
+    unsteady_share: float = Field(0.5, gt=0, le=1)
+    """Attempts whose verdict could not be had, had no report, or had other assertions than before."""
+    impossible_after: int = Field(64, ge=0)
+    """Attempts of which none passed an assertion. 0 = such a task stays."""
+
+
 class TitoSection(Section):
     """How turns become the training stream."""
 
@@ -303,6 +316,7 @@ class RunConfig(Section):
     rollouts: RolloutsSection = RolloutsSection()
     cost: CostSection = CostSection()
     reward: RewardSection = RewardSection()
+    demotion: DemotionSection = DemotionSection()
     tito: TitoSection = TitoSection()
     sft: SFTConfig = SFTConfig()
     ppo: PPOConfig = PPOConfig()

@@ -18,6 +18,7 @@ from t1.evaluation.spending import bias_meter, spending
 from t1.evaluation.verdict import judge, write_verdict
 from t1.progress import ProgressDisplay
 from t1.rollouts.cost import FREE, Prices
+from t1.rollouts.demotions import demoted_tasks
 from t1.rundir import RunDir
 from t1.sandboxes import make_provider
 from t1.stages import Stages, open_tracker
@@ -133,6 +134,7 @@ def report(
         verdict=verdict.as_dict(),
         spending=spending(rollouts, steps, ledger=run.path / "ledger.sqlite", prices=prices),
         bias=bias_meter(steps),
+        demoted=demoted_tasks(run.path),
     )
     instructions = {task.id: task.instruction for task in suite.heldout}
     write_report(

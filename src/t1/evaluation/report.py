@@ -33,9 +33,10 @@ CURVES = {
     "admitted_share": "Share of trials that were trained on",
     "bias_duration": "Bias of admission: duration",
     "bias_task": "Bias of admission: hardness of tasks",
+    "demoted": "Tasks that left the pool",
 }
 """Metric of a training step → the title of its picture, in the order of display."""
-QUIET = {"money": 0.0, "admitted_share": 1.0, "bias_duration": 0.0, "bias_task": 0.0}
+QUIET = {"money": 0.0, "admitted_share": 1.0, "bias_duration": 0.0, "bias_task": 0.0, "demoted": 0.0}
 """Metrics that are pictured only where some step has another value than this."""
 NUM_DEAREST = 15
 """Tasks that the page lists by cost; report.json has all."""

@@ -87,6 +87,16 @@ class Demotion:
     """The first draw that does not get it."""
 
 
+FILE = "demotions.json"
+"""In a run's directory."""
+
+
+def demoted_tasks(run: Path) -> dict[str, str]:
+    """Task → why it left the pool of a run, in the order of demotion."""
+    path = run / FILE
+    return {task: demotion.reason for task, demotion in Demotions(path=path).out.items()} if path.is_file() else {}
+
+
 class Demotions:
     """The tallies of a run. With a path, every count is on disk before the next launch asks."""
 

@@ -2,8 +2,11 @@
 
 import pytest
 
-from t1.errors import RunError
+from t1.config import load_config
+from t1.errors import ConfigError, RunError
+from t1.evaluation.report import build_report, render_html
 from t1.rollouts import DemotionPolicy, Demotions, TaskStream
+from t1.rollouts.demotions import demoted_tasks
 from t1.testing.tasks import example_task
 from t1.types import (
     AssertionResult,
@@ -110,3 +113,20 @@ def test_a_pool_with_nothing_left_says_why():
 def test_a_policy_refuses_numbers_that_mean_nothing():
     with pytest.raises(ValueError, match="min_attempts"):
         DemotionPolicy(min_attempts=0)
+
+
+def test_the_configuration_sets_every_rule_and_refuses_a_share_that_is_none():
+    config = load_config(None, ["demotion.min_attempts=2", "demotion.impossible_after=5"])
+    assert DemotionPolicy(**config.demotion.model_dump()) == POLICY
+    assert DemotionPolicy(**load_config().demotion.model_dump()) == DemotionPolicy()
+    with pytest.raises(ConfigError, match=r"demotion\.tampered_share"):
+        load_config(None, ["demotion.tampered_share=0.0"])
+
+
+def test_the_report_of_a_run_names_the_tasks_that_left_and_why(tmp_path):
+    assert demoted_tasks(tmp_path) == {}
+    Demotions(POLICY, tmp_path / "demotions.json").count(0, [attempt(tampered=True), attempt()], next_draw=7)
+    demoted = demoted_tasks(tmp_path)
+    assert list(demoted) == ["a"] and demoted["a"].startswith("tampering")
+    page = render_html(build_report({}, wall_s=1.0, gap=None, audit={}, demoted=demoted), (), (), "T1")
+    assert "Tasks that left the pool" in page and demoted["a"] in page
