@@ -24,7 +24,7 @@ from t1.inference import load_model
 from t1.loop import train
 from t1.progress import ProgressDisplay
 from t1.protocols import Tracker
-from t1.rollouts import Demotions, Ledger, Prices
+from t1.rollouts import DemotionPolicy, Demotions, Ledger, Prices
 from t1.rollouts.cost import FREE, total, usage_of
 from t1.rollouts.sources import Scheduled
 from t1.rollouts.store import read_step, write_step
@@ -146,7 +146,9 @@ class Stages:
             first_step=first,
             ledger=ledger,
             stored=self._rollouts_of,
-            demotions=Demotions(path=self.run.path / "demotions.json"),
+            demotions=Demotions(
+                DemotionPolicy(**self.shop.config.demotion.model_dump()), self.run.path / "demotions.json"
+            ),
             progress=lambda done, _: self.show.advance(0, {"collected": f"{done}/{batch}"}),
         )
         source.pool.recall(range(first))
