@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -77,7 +76,7 @@ def make_provider(kind: str) -> SandboxProvider:
     if kind == "harbor":
         return HarborProvider(environment="t1.harbor.environment:T1Environment", python=harbor_python())
     if kind == "harbor-podman":
-        if engine() is None or shutil.which("podman-compose") is None:
+        if engine() is None or not (HARBOR.parent / "podman-compose").is_file():
             pytest.skip("no podman with compose and the base image: make test-harbor")
         return HarborProvider(
             environment="podman", python=harbor_python(), default_image=BASE_IMAGE, network="provider"

@@ -111,7 +111,7 @@ def machine() -> Iterator[Check]:
 
 
 def sandboxes() -> Iterator[Check]:
-    """Namespaces first, then containers."""
+    """Namespaces first, then containers, then Harbor."""
     from t1.sandboxes import probe
 
     found = probe()
@@ -120,6 +120,26 @@ def sandboxes() -> Iterator[Check]:
     for tool in ("podman", "docker"):
         path = shutil.which(tool)
         yield Check(tool, State.FINE if path else State.ABSENT, path or "not installed; needed only for containers")
+    yield _harbor()
+
+
+def _harbor() -> Check:
+    """The Python that has Harbor."""
+    from t1.errors import UserError
+    from t1.sandboxes.pythons import find_python
+
+    try:
+        python = find_python()
+    except UserError:
+        absent = "no Python with it; needed only for its providers (Daytona, Modal, E2B, ...) and its agents"
+        return Check(
+            "harbor", State.ABSENT, absent, "under Python 3.12: pip install 't1[harbor]'"
+        )
+    asked = [str(python), "-c", "from importlib.metadata import version; print(version('harbor'))"]
+    found = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
+    if found.returncode != 0:
+        return Check("harbor", State.ABSENT, f"{python} does not have it", f"{python} -m pip install 't1[harbor]'")
+    return Check("harbor", State.FINE, f"{found.stdout.strip()}, {python}")
 
 
 def engines() -> Iterator[Check]:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 sandboxes = typer.Typer(help="List the sandboxes of this machine, sweep abandoned ones.", no_args_is_help=True)
 
+SWEEP_S = 600.0
+
 Root = Annotated[Path | None, typer.Option(help="Where they lie. Default: the machine's temporary directory.")]
 
 
@@ -23,6 +25,7 @@ def show(root: Root = None) -> None:
     """
     import asyncio
 
+    from t1.sandboxes.keeping import PREFIX, records
     from t1.sandboxes.leases import leases
     from t1.sandboxes.owners import list_containers
 
@@ -36,12 +39,15 @@ def show(root: Root = None) -> None:
         owner = f"pid {container.owner.pid}" if container.owner else "no owner"
         state = "abandoned: sweep" if container.abandoned else "running"
         lines.append(f"{container.name}\t{owner} {state}\tcontainer {container.state}\t{container.label}")
+    for keeper in leases(root, prefix=PREFIX):
+        num, state = len(records(keeper.path)), "running" if keeper.alive else "gone: sweep"
+        lines.append(f"{keeper.path}\tkeeper {keeper.pid} {state}\t{num} of Harbor's environments\t{keeper.label}")
     typer.echo("\n".join(line.rstrip() for line in lines) or "no sandboxes")
 
 
 @sandboxes.command()
 def sweep(root: Root = None) -> None:
-    """Remove what owners that are gone left: directories, control groups, containers whose lease is over.
+    """Remove what owners that are gone left: directories, control groups, containers whose lease is over, Harbor's.
 
     Example: **t1 sandboxes sweep**
     """
@@ -54,7 +60,30 @@ def sweep(root: Root = None) -> None:
     engine = _engine()
     if engine is not None:
         removed += asyncio.run(sweep_containers(engine))
+    removed += _sweep_harbor(root)
     typer.echo("\n".join(removed) or "nothing to sweep")
+
+
+def _sweep_harbor(root: Path | None) -> list[str]:
+    """What keepers that are gone left, stopped by a keeper: only it speaks to Harbor."""
+    import subprocess
+
+    from t1.errors import SandboxError
+    from t1.sandboxes.harbor import keeper_words
+    from t1.sandboxes.keeping import PREFIX, records
+    from t1.sandboxes.leases import default_root, leases, remove
+
+    place = root or default_root()
+    gone = [keeper.path for keeper in leases(place, prefix=PREFIX) if not keeper.alive]
+    if not any(map(records, gone)):
+        for path in gone:
+            remove(path)
+        return list(map(str, gone))
+    words = [*keeper_words(), "sweep", "--root", str(place)]
+    swept = subprocess.run(words, capture_output=True, text=True, timeout=SWEEP_S, check=False)
+    if swept.returncode != 0:
+        raise SandboxError(f"Harbor's environments could not be swept: {swept.stderr.strip()[-500:]}")
+    return [line for line in swept.stdout.splitlines() if line.strip()]
 
 
 def _engine() -> ContainerEngine | None:

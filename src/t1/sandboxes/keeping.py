@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from t1.sandboxes.leases import lease, leases, remove
+from t1.sandboxes.leases import OWNER_FILE, lease, leases, remove
 
 PREFIX = "t1-keeper-"
 """Of keepers' directories: other owners' sweepers leave them alone, since they tell which machines may live."""
@@ -263,15 +263,18 @@ def serve(root: Path, label: str, descriptor: int, maker: Maker) -> int:
     return 0
 
 
+def records(home: Path) -> list[Path]:
+    """The orders of machines that may live, in a keeper's directory."""
+    return [path for path in sorted(home.glob("*.json")) if path.name != OWNER_FILE]
+
+
 async def sweep_kept(root: Path, maker: Maker) -> list[str]:
     """Stop what keepers that are gone left running; a line for each machine."""
     lines = []
     for left in leases(root, prefix=PREFIX):
         if left.alive:
             continue
-        for record in sorted(left.path.glob("*.json")):
-            if record.name == "owner.json":
-                continue
+        for record in records(left.path):
             order = Order(**json.loads(record.read_text(encoding="utf-8")))
             logs = left.path / order.session / LOGS
             logs.mkdir(parents=True, exist_ok=True)

@@ -69,19 +69,19 @@ class KeptSandbox:
 
     async def prepare(self) -> None:
         """The first words to a new machine. Raises SandboxUnavailable for one that shares this host's processes."""
-        printed = await self._exec(called_shell.prepare(self._workdir or None), EXEC_S, user="root")
-        words = (printed.strip().splitlines() or [""])[-1].split()
+        frame = await self._framed(f"{called_shell.prepare(self._workdir or None)}; {mark()}", EXEC_S)
+        process, _, moment = frame.output.decode("utf-8", "surrogateescape").partition("\n")
+        words = process.split()
         if len(words) != 3 or not words[0].isdigit():
-            raise SandboxError(f"sandbox {self.id}: bash, coreutils or /proc are missing: {printed.strip()[-300:]}")
+            raise SandboxError(f"sandbox {self.id}: bash, coreutils or /proc are missing: {process[-300:]}")
         boot = await asyncio.to_thread(Path("/proc/sys/kernel/random/boot_id").read_text)
         if words[1] == boot.strip() and words[2] == f"pid:[{pid_namespace(os.getpid())}]":
             raise SandboxUnavailable("this environment shares the processes of this host: stopping it would kill them")
-        self._since = int(words[0])
+        self._since, self._mark = int(words[0]), read_mark(moment)
 
     async def begin(self) -> None:
         """Start the shell; what changes from here on is the agent's doing."""
         await self._start_shell()
-        self._mark = read_mark((await self._framed(mark(), EXEC_S)).output.decode("utf-8", "surrogateescape"))
 
     async def carry(self, changes: FileChanges) -> None:
         """Put an agent's files in place of the image's."""

@@ -21,6 +21,7 @@ from t1.sandboxes import cgroups
 from t1.sandboxes.processes import started
 
 PREFIX = "t1-sandboxes-"
+OWNER_FILE = "owner.json"
 UNFINISHED_S = 3600.0
 """A directory without a readable owner is somebody's half-made one until it is this old."""
 
@@ -55,7 +56,7 @@ def lease(root: Path, *, label: str = "", groups: Iterable[str] = (), prefix: st
     path.mkdir(mode=0o711)
     path.chmod(0o711)  # sandbox uids pass through it to their places, whatever the umask
     owner = {"pid": os.getpid(), "started": started(os.getpid()), "label": label, "cgroups": list(groups)}
-    (path / "owner.json").write_text(json.dumps(owner), encoding="utf-8")
+    (path / OWNER_FILE).write_text(json.dumps(owner), encoding="utf-8")
     return path
 
 
@@ -75,7 +76,7 @@ def leases(root: Path | None = None, *, prefix: str = PREFIX) -> Iterator[Lease]
 def _read(path: Path) -> Lease | None:
     """What its owner wrote, or None where it is not (yet) readable."""
     try:
-        owner = json.loads((path / "owner.json").read_text(encoding="utf-8"))
+        owner = json.loads((path / OWNER_FILE).read_text(encoding="utf-8"))
         groups = tuple(map(str, owner.get("cgroups", ())))
         return Lease(path, int(owner["pid"]), int(owner["started"]), str(owner.get("label", "")), groups)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
