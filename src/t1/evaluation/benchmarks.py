@@ -19,6 +19,13 @@ Metric = Literal["solved", "reward"]
 """What a score is a mean of: tasks solved, or the verifier's own reward between 0 and 1."""
 
 
+UNBOUND = (
+    *("harness.max_turns=1000", "harness.max_tokens_per_turn=16384", "harness.max_sampled_tokens=10000000"),
+    *("harness.max_observation_chars=16000", "harness.command_timeout_s=600"),
+)
+"""Limits of the harness so wide that those of the protocol bind, and not those of the small quickstart."""
+
+
 @dataclass(frozen=True, slots=True)
 class Protocol:
     """What a score under some name was measured under. None: not said, and left to whoever measures."""
@@ -30,6 +37,7 @@ class Protocol:
     attempts: int | None = None
     """Attempts at each task; the score is their mean."""
     max_turns: int | None = None
+    max_tokens_per_turn: int | None = None
     agent_timeout_s: float | None = None
     """Of every task. None: each task's own, from its task.toml."""
     verifier_timeout_s: float | None = None
@@ -44,9 +52,10 @@ class Protocol:
             "agent.name": self.harness,
             "evaluation.rollouts_per_task": self.attempts,
             "harness.max_turns": self.max_turns,
+            "harness.max_tokens_per_turn": self.max_tokens_per_turn,
             **{f"harness.sampling.{key}": value for key, value in self.sampling.items()},
         }
-        return [f"{key}={value}" for key, value in values.items() if value is not None]
+        return [*UNBOUND, *(f"{key}={value}" for key, value in values.items() if value is not None)]
 
     def limit(self, task: Task) -> Task:
         """The task under this protocol's time limits; its digest stays, the files are the same."""
@@ -88,10 +97,11 @@ PROTOCOLS = {
     for protocol in (
         Protocol(
             name="t1",
-            source=f"{_PREPRINT}, section 6.1: one configuration for all three suites",
+            source=f"{_PREPRINT}, section 6.1, one configuration for all three suites; tokens a turn from 6.4",
             harness="terminus-2",
             attempts=3,
             max_turns=60,
+            max_tokens_per_turn=8192,
             agent_timeout_s=3600.0,
             verifier_timeout_s=900.0,
             max_context=96_000,
@@ -177,6 +187,7 @@ def departures(protocol: Protocol, config: RunConfig, tasks: Sequence[Task], exp
         ("harness", config.agent.name, protocol.harness),
         ("attempts a task", config.evaluation.rollouts_per_task, protocol.attempts),
         ("turns at most", limits.max_turns, protocol.max_turns),
+        ("tokens a turn", limits.max_tokens_per_turn, protocol.max_tokens_per_turn),
         ("tokens of context", config.model.max_context, protocol.max_context),
         ("tasks", len(tasks), expected),
         *((key.replace("_", "-"), sampling[key], value) for key, value in protocol.sampling.items()),
