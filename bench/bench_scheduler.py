@@ -2,7 +2,16 @@
 long the sampler idles while the trainer works.
 
 Sampler, sandbox and verifier are fakes that answer at once, so that what is left is the controller: harness, turns,
-collector, pool and ledger. The last line is JSON.
+collector, pool and ledger (what the fakes take is counted too). `ms_per_turn` is the wall's clock over turns,
+`cpu_ms_per_turn` this process's CPU time over turns: the controller is one thread, so on a quiet machine they are the
+same, and on a busy one the second is right. Memory is what the process has grown by at its peak, over the trials that
+are under way, all of their tokens held until the batch is whole.
+
+Flat means three things, each a ratio that should be about 1: `memory_by_size`, a trial's memory with all trials over
+that with a sixteenth of them; `memory_by_step`, the third batch of a sixteenth over the first; `time_by_size`, a turn's
+CPU time with all over that with a sixteenth. The last line is JSON.
+
+    python bench/bench_scheduler.py [--trials 2000] [--turns 300]
 """
 
 from __future__ import annotations
@@ -11,10 +20,12 @@ import argparse
 import asyncio
 import gc
 import json
+import multiprocessing
 import resource
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -63,16 +74,15 @@ class InstantSampler:
         pass
 
 
-async def controller(num_trials: int, num_turns: int, folder: Path) -> dict[str, float]:
-    """All trials under way at once, turn by turn, to the end."""
+async def controller(num_trials: int, num_turns: int, folder: Path, *, num_steps: int = 1) -> dict[str, Any]:
+    """All trials of a step under way at once, turn by turn, to the end; then the next step's."""
     renderer = CharacterRenderer()
     completion = [*renderer.encode("echo " + "x" * 20).tolist(), renderer.stop_ids[0]]
     config = TerminalConfig(max_turns=num_turns, max_sampled_tokens=1 << 30)
-    peak = 0.0
-
+    provider = FakeSandboxProvider(lambda sandbox, command: None)
     collector = Collector(
         harness=TerminalHarness(renderer, config),
-        provider=FakeSandboxProvider(lambda sandbox, command: None),
+        provider=provider,
         verifier=FakeVerifier(verdict_of(True)),
         sampler=InstantSampler(completion),
         scorer=lambda verdict: (1.0, RewardSource.ASSERTIONS),
@@ -85,25 +95,48 @@ async def controller(num_trials: int, num_turns: int, folder: Path) -> dict[str,
         Rule(Admission.ALL, num_trials, 0),
         version=lambda: 0,
         max_concurrent=num_trials,
-        watchdog_s=600.0,
+        watchdog_s=3600.0,
         ledger=ledger,
     )
     gc.collect()
-    before, started = resident_mb(), time.perf_counter()
-    waiting = asyncio.create_task(pool.next(0))
-    while not waiting.done():
-        peak = max(peak, resident_mb())
-        await asyncio.wait([waiting], timeout=0.2)
-    rollouts = waiting.result()
-    seconds = time.perf_counter() - started
+    before, started, cpu = resident_mb(), time.perf_counter(), time.process_time()
+    peaks, turns, tokens = [], 0, 0
+    for step in range(num_steps):
+        peaks.append(0.0)
+        waiting = asyncio.create_task(pool.next(step))
+        while not waiting.done():
+            peaks[-1] = max(peaks[-1], resident_mb() - before)
+            await asyncio.wait([waiting], timeout=0.2)
+        rollouts = waiting.result()
+        ledger.updated(step, len(rollouts))
+        turns += sum(len(rollout.turns) for rollout in rollouts)
+        tokens += sum(len(rollout.turns[-1].prompt) + len(rollout.turns[-1].completion) for rollout in rollouts)
+        del rollouts, waiting
+        provider.opened.clear()  # the fake's own memory of every command
+    wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu
     ledger.close()
-    turns = sum(len(rollout.turns) for rollout in rollouts)
     return {
-        "ms_per_turn": 1000 * seconds / turns,
-        "peak_mb_per_1000_trials": (peak - before) / num_trials * 1000,
-        "tokens_per_trial": float(np.mean([len(r.turns[-1].prompt) + len(r.turns[-1].completion) for r in rollouts])),
-        "turns_per_trial": turns / len(rollouts),
+        "ms_per_turn": 1000 * wall_s / turns,
+        "cpu_ms_per_turn": 1000 * cpu_s / turns,
+        "peaks_mb_per_1000_trials": [peak / num_trials * 1000 for peak in peaks],
+        "tokens_per_trial": tokens / num_trials / num_steps,
+        "turns_per_trial": turns / num_trials / num_steps,
     }
+
+
+def measured(num_trials: int, num_turns: int, *, num_steps: int = 1) -> dict[str, Any]:
+    """The same in a process of its own, whose memory nobody has used before."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process,
+    ):
+        return process.submit(_run, num_trials, num_turns, Path(folder), num_steps).result()
+
+
+def _run(num_trials: int, num_turns: int, folder: Path, num_steps: int) -> dict[str, Any]:
+    (folder / "first").mkdir()
+    asyncio.run(controller(4, num_turns, folder / "first"))  # what is imported and made once belongs to no trial
+    return asyncio.run(controller(num_trials, num_turns, folder, num_steps=num_steps))
 
 
 def idle_share(*, ahead: int, admission: Admission, oversample: float) -> float:
@@ -143,19 +176,30 @@ def idle_share(*, ahead: int, admission: Admission, oversample: float) -> float:
 
 def main() -> None:
     """Measure and print."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--trials", type=int, default=2000)
     options.add_argument("--turns", type=int, default=300)
     chosen = options.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        found = asyncio.run(controller(chosen.trials, chosen.turns, Path(folder)))
-    found["idle_share"] = {
-        "lockstep_all": idle_share(ahead=0, admission=Admission.ALL, oversample=1.0),
-        "lockstep_carry": idle_share(ahead=0, admission=Admission.CARRY, oversample=1.5),
-        "lookahead_1": idle_share(ahead=1, admission=Admission.CARRY, oversample=1.0),
-        "lookahead_2": idle_share(ahead=2, admission=Admission.CARRY, oversample=1.0),
-    }  # type: ignore[assignment]
-    print(json.dumps(found))
+    few = max(1, chosen.trials // 16)
+    again = measured(few, chosen.turns, num_steps=3)
+    print(f"{few} trials at once, three times: {again}", flush=True)
+    found = measured(chosen.trials, chosen.turns)
+    print(f"{chosen.trials} trials at once: {found}", flush=True)
+    (peak,) = found.pop("peaks_mb_per_1000_trials")
+    first, _, last = again["peaks_mb_per_1000_trials"]
+    report = {name: round(value, 4) for name, value in found.items()} | {
+        "peak_mb_per_1000_trials": round(peak, 1),
+        "memory_by_size": round(peak / first, 3),
+        "memory_by_step": round(last / first, 3),
+        "time_by_size": round(found["cpu_ms_per_turn"] / again["cpu_ms_per_turn"], 3),
+        "idle_share": {
+            "lockstep_all": round(idle_share(ahead=0, admission=Admission.ALL, oversample=1.0), 3),
+            "lockstep_carry": round(idle_share(ahead=0, admission=Admission.CARRY, oversample=1.5), 3),
+            "lookahead_1": round(idle_share(ahead=1, admission=Admission.CARRY, oversample=1.0), 3),
+            "lookahead_2": round(idle_share(ahead=2, admission=Admission.CARRY, oversample=1.0), 3),
+        },
+    }
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":
