@@ -32,11 +32,13 @@ CURVES = {
     "money": "Cost of a step",
     "admitted_share": "Share of trials that were trained on",
     "bias_duration": "Bias of admission: duration",
+    "bias_turns": "Bias of admission: turns",
     "bias_task": "Bias of admission: hardness of tasks",
+    "bias_outcome": "Bias of admission: solve rate",
     "demoted": "Tasks that left the pool",
 }
 """Metric of a training step → the title of its picture, in the order of display."""
-QUIET = {"money": 0.0, "admitted_share": 1.0, "bias_duration": 0.0, "bias_task": 0.0, "demoted": 0.0}
+QUIET = {"money": 0.0, "admitted_share": 1.0, "demoted": 0.0} | {key: 0.0 for key in CURVES if key.startswith("bias_")}
 """Metrics that are pictured only where some step has another value than this."""
 NUM_DEAREST = 15
 """Tasks that the page lists by cost; report.json has all."""

@@ -1,6 +1,7 @@
 """Where tokens, seconds and money went."""
 
 import sqlite3
+from dataclasses import asdict
 
 import pytest
 
@@ -8,7 +9,7 @@ from t1.errors import RunError
 from t1.evaluation.metrics import evaluate
 from t1.evaluation.report import build_report, training_curves, write_report
 from t1.evaluation.spending import bias_meter, latencies, read_trials, spending
-from t1.rollouts.cost import Prices, usage_of
+from t1.rollouts.cost import Prices, total, usage_of
 from t1.rollouts.ledger import Entry, Ledger
 from t1.testing.runs import STEP, example_failure, example_rollout
 
@@ -50,6 +51,29 @@ def test_the_ledger_brings_the_tasks_of_training(tmp_path):
     (row,) = found["tasks"]
     assert (row["stage"], row["task"], row["attempts"], row["trial_s"]) == ("rl", "train-a", 2, 4.0)
     assert found["stages"]["rl"]["latency_s"]["p50"] == 2.0
+
+
+def test_rollouts_steps_ledger_and_report_add_up_to_the_same(tmp_path):
+    prices = Prices(3.0, 0.5, 1e6, 36.0, 3600)
+    ledger, steps, rollouts = Ledger(tmp_path / "ledger.sqlite"), [], []
+    for step in range(3):
+        batch = [example_rollout("abc"[i], member=step, wall_s=1.0 + i + step) for i in range(2 + step % 2)]
+        for rollout in batch:
+            position = len(rollouts)
+            ledger.launched(Entry(position, rollout.id, None, step, None))
+            ledger.finished(position, rollout, usage_of(rollout, prices), order=position)
+            ledger.admitted(step, [position])
+            rollouts.append(rollout)
+        steps.append({"num_rollouts": len(batch), **asdict(total(usage_of(rollout, prices) for rollout in batch))})
+    ledger.close()
+    found = spending({}, steps, ledger=tmp_path / "ledger.sqlite", prices=prices)
+    (stage,) = found["stages"].values()
+    for name, wanted in asdict(total(usage_of(rollout, prices) for rollout in rollouts)).items():
+        assert wanted > 0 or name in ("queue_s", "engine_s", "sandbox_s", "verifier_s", "tokens_cached"), name
+        assert stage[name] == pytest.approx(wanted), name
+        assert sum(row[name] for row in found["tasks"]) == pytest.approx(wanted), name
+    assert found["money"] == pytest.approx(stage["money"])
+    assert sum(row["attempts"] for row in found["tasks"]) == stage["attempts"] == len(rollouts)
 
 
 def test_a_ledger_is_only_read(tmp_path):
@@ -101,5 +125,11 @@ def test_the_page_shows_cost_bias_and_verdict(tmp_path):
 
 def test_a_meter_that_never_moved_is_not_pictured():
     quiet = {title for title, _ in training_curves(STEPS)}
-    moved = {title for title, _ in training_curves([{**step, "bias_task": -0.1} for step in STEPS])}
-    assert moved - quiet == {"Bias of admission: hardness of tasks"}
+    for key, what in (
+        ("task", "hardness of tasks"),
+        ("duration", "duration"),
+        ("turns", "turns"),
+        ("outcome", "solve rate"),
+    ):
+        moved = {title for title, _ in training_curves([{**step, f"bias_{key}": -0.1} for step in STEPS])}
+        assert moved - quiet == {f"Bias of admission: {what}"}
