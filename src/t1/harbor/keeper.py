@@ -67,9 +67,9 @@ class HarborMaker:
 
 def environment_class(name: str) -> type[BaseEnvironment]:
     """Harbor's class by its short name, or any class by `module.path:ClassName`."""
-    if ":" in name:
-        return EnvironmentFactory.get_environment_class(import_path=name)
-    return EnvironmentFactory.get_environment_class(EnvironmentType(name))
+    where = {"import_path": name} if ":" in name else {"environment_type": EnvironmentType(name)}
+    found: type[BaseEnvironment] = EnvironmentFactory.get_environment_class(**where)
+    return found
 
 
 def _config(order: Order) -> EnvironmentConfig:

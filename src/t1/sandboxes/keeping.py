@@ -201,9 +201,11 @@ class Keeping:
                 raise BuildFailed(str(error)[-2000:]) from error
             raise
 
-    async def _do_exec(self, session: str, command: str, timeout_s: float, user: str | None) -> dict[str, Any]:
+    async def _do_exec(
+        self, session: str, command: str, cwd: str | None, timeout_s: float, user: str | None
+    ) -> dict[str, Any]:
         async with asyncio.timeout(timeout_s):
-            ended = await self._machine(session).exec(command, timeout_sec=int(timeout_s) + 1, user=user)
+            ended = await self._machine(session).exec(command, cwd=cwd, timeout_sec=int(timeout_s) + 1, user=user)
         return {"output": ended.stdout or "", "complaint": ended.stderr or "", "code": ended.return_code}
 
     async def _do_upload(self, session: str, source: str, target: str, timeout_s: float) -> None:

@@ -166,17 +166,17 @@ class KeptSandbox:
             problem = printed.strip()[-300:]
         raise SandboxVanished(f"sandbox {self.id} does not answer as a shell any more: {problem or 'no output'}")
 
-    async def _exec(self, script: str, timeout_s: float, *, user: str | None) -> str:
-        """What a script printed, whatever its status."""
+    async def _exec(self, script: str, timeout_s: float, *, user: str | None, cwd: str | None = None) -> str:
+        """What a script printed, whatever its status. Without a `cwd`, it stands where the image says."""
         ended = await self._keeper.call(
-            "exec", session=self.id, command=script, user=user, timeout_s=timeout_s, bound_s=timeout_s
+            "exec", session=self.id, command=script, cwd=cwd, user=user, timeout_s=timeout_s, bound_s=timeout_s
         )
         return str(ended["output"]) or str(ended["complaint"])
 
     async def _framed(self, script: str, timeout_s: float) -> Frame:
         """Run a script as root, beside the shell; its bytes come back whole. Raises SandboxError."""
         word = secrets.token_hex(8)
-        printed = await self._exec(called_shell.framed(word, script), timeout_s, user="root")
+        printed = await self._exec(called_shell.framed(word, script), timeout_s, user="root", cwd="/")
         frame = called_shell.parse(printed, word)
         if frame is None:
             raise SandboxError(f"sandbox {self.id}: a command ended without an answer: {printed.strip()[-300:]}")
@@ -216,7 +216,7 @@ class KeptSandbox:
             return await asyncio.to_thread(read_file, {"/logs": self._changes.root / "logs"}, path, max_bytes)
         word = secrets.token_hex(8)
         script = called_shell.read(word, path, min(max_bytes, INLINE_BYTES))
-        frame = called_shell.parse(await self._exec(script, EXEC_S, user="root"), word)
+        frame = called_shell.parse(await self._exec(script, EXEC_S, user="root", cwd="/"), word)
         if frame is None:
             raise SandboxError(f"sandbox {self.id}: {path} cannot be read")
         if frame.ending == "none":
@@ -248,7 +248,9 @@ class KeptSandbox:
     async def _leave(self) -> FileChanges:
         """Kill, list, pack, fetch, lay out."""
         word = secrets.token_hex(8)
-        killed = called_shell.parse(await self._exec(called_shell.quiet(word, self._since), EXEC_S, user="root"), word)
+        killed = called_shell.parse(
+            await self._exec(called_shell.quiet(word, self._since), EXEC_S, user="root", cwd="/"), word
+        )
         if killed is None or killed.status != 0:
             raise SandboxTimeout(f"sandbox {self.id}: its processes cannot be killed")
         lines = killed.output.decode("utf-8", "replace").splitlines()
