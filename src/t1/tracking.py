@@ -157,7 +157,7 @@ class TrackioTracker:
 
 
 class MlflowTracker:
-    """MLflow, at MLFLOW_TRACKING_URI, or in files beside the run's logs."""
+    """MLflow, at MLFLOW_TRACKING_URI, or in a database beside the run's logs (its store of plain files is closed)."""
 
     def __init__(self, path: Path, name: str) -> None:
         try:
@@ -165,7 +165,8 @@ class MlflowTracker:
             from mlflow.entities import Metric
         except ImportError:
             raise _missing("mlflow") from None
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or (path / "mlflow").resolve().as_uri()
+        path.mkdir(parents=True, exist_ok=True)
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{path.resolve() / 'mlflow.db'}"
         self._client: Any = MlflowClient(tracking_uri=uri)
         self._metric: Any = Metric
         known = self._client.get_experiment_by_name("t1")
