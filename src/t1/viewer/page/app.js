@@ -8,7 +8,8 @@ import { rollout } from "/page/rollout.js";
 import { compare } from "/page/compare.js";
 
 const VIEWS = { "": runs, run: overview, steps, rollouts: list, rollout, compare };
-const main = document.getElementById("main"), tabs = document.querySelector("nav");
+const main = document.getElementById("main"),
+  tabs = document.querySelector("nav");
 let leaving = new AbortController();
 
 /** Show what the address says. */
@@ -16,7 +17,8 @@ async function show() {
   leaving.abort();
   leaving = new AbortController();
   const { signal } = leaving;
-  const view = location.pathname.slice(1), params = Object.fromEntries(new URLSearchParams(location.search));
+  const view = location.pathname.slice(1),
+    params = Object.fromEntries(new URLSearchParams(location.search));
   frame(view, params);
   main.setAttribute("aria-busy", "true");
   try {
@@ -26,13 +28,14 @@ async function show() {
     if (!signal.aborted) place(view, present(nodes));
   } catch (error) {
     if (error.name === "AbortError" || signal.aborted) return;
-    place(view, [h("div", { role: "alert" }, empty("This cannot be shown", error.message))]);
+    place(view, [h("div", { role: "alert" }, empty("This cannot be shown", error.message, "h1"))]);
   }
 }
 
 /** Put a view's nodes in; where a person was (a filter, a place in the page) stays where it can. */
 function place(view, nodes) {
-  const same = main.className === (view || "runs"), focused = same && document.activeElement?.id;
+  const same = main.className === (view || "runs"),
+    focused = same && document.activeElement?.id;
   main.className = view || "runs";
   main.replaceChildren(...nodes);
   if (focused) document.getElementById(focused)?.focus();
@@ -46,8 +49,13 @@ function frame(view, { run }) {
   const titles = { run: "Overview", steps: "Steps", rollouts: "Rollouts", rollout: "Rollout", compare: "Side by side" };
   document.title = [titles[view], run, "t1 view"].filter(Boolean).join(" · ");
   const inside = { rollout: "rollouts", compare: "rollouts" }[view];
-  const tab = (to, name) => h("a", { href: link(to, { run }), "aria-current": view === to ? "page" : inside === to ? "true" : null }, name);
-  tabs.replaceChildren(...(run ? [h("strong", { title: run }, run), tab("run", "Overview"), tab("steps", "Steps"), tab("rollouts", "Rollouts")] : []));
+  const tab = (to, name) =>
+    h("a", { href: link(to, { run }), "aria-current": view === to ? "page" : inside === to ? "true" : null }, name);
+  tabs.replaceChildren(
+    ...(run
+      ? [h("strong", { title: run }, run), tab("run", "Overview"), tab("steps", "Steps"), tab("rollouts", "Rollouts")]
+      : []),
+  );
 }
 
 /** Go to an address of this page. */
@@ -59,13 +67,15 @@ export function go(address, replace = false) {
 /** Write a part of the view's state into its address, and nothing else. */
 export function note(name, value) {
   const address = new URL(location.href);
-  if (value) address.searchParams.set(name, value); else address.searchParams.delete(name);
+  if (value) address.searchParams.set(name, value);
+  else address.searchParams.delete(name);
   history.replaceState(null, "", address);
 }
 
 document.addEventListener("click", (event) => {
   const a = event.target.closest?.("a[href]");
-  if (!a || event.metaKey || event.ctrlKey || event.shiftKey || event.button || a.origin !== location.origin || a.hash) return;
+  if (!a || event.metaKey || event.ctrlKey || event.shiftKey || event.button || a.origin !== location.origin || a.hash)
+    return;
   event.preventDefault();
   go(a.href);
 });
@@ -79,14 +89,21 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") event.target.blur();
     return;
   }
-  if (event.key === "?") { event.preventDefault(); help.showModal(); return; }
+  if (event.key === "?") {
+    event.preventDefault();
+    help.showModal();
+    return;
+  }
   const node = event.key.length === 1 && document.querySelector(`[data-key~="${CSS.escape(event.key)}"]`);
   if (!node) return;
   event.preventDefault();
-  if (node.matches("input, select")) node.focus(); else node.click();
+  if (node.matches("input, select")) node.focus();
+  else node.click();
 });
 document.getElementById("keys").addEventListener("click", () => help.showModal());
-help.addEventListener("click", (event) => { if (event.target === help) help.close(); });
+help.addEventListener("click", (event) => {
+  if (event.target === help) help.close();
+});
 
 const theme = document.getElementById("theme");
 function paint(name) {

@@ -79,7 +79,8 @@ export function secs(value) {
 /** How long ago a moment (seconds since 1970) was. */
 export function ago(moment) {
   const passed = Date.now() / 1000 - moment;
-  const [size, unit] = passed < 90 ? [1, "second"] : passed < 5400 ? [60, "minute"] : passed < 129600 ? [3600, "hour"] : [86400, "day"];
+  const [size, unit] =
+    passed < 90 ? [1, "second"] : passed < 5400 ? [60, "minute"] : passed < 129600 ? [3600, "hour"] : [86400, "day"];
   return new Intl.RelativeTimeFormat("en", { numeric: "auto" }).format(-Math.round(passed / size), unit);
 }
 
@@ -88,11 +89,26 @@ const OUTCOMES = { solved: "✓", unsolved: "○", tampered: "⚠", failed: "✕
 export const badge = (outcome) => h("span", { class: `badge ${outcome}` }, `${OUTCOMES[outcome] ?? ""} ${outcome}`);
 
 /** What stands where nothing is, and what to do. */
-export const empty = (title, hint) => h("div", { class: "empty" }, h("h2", {}, title), h("p", {}, hint));
+export const empty = (title, hint, heading = "h2") =>
+  h("div", { class: "empty" }, h(heading, {}, title), h("p", {}, hint));
 
 /** A table that scrolls by itself when it is too wide. `heads`: names, numbers to the right as {n: name}. */
 export const table = (label, heads, rows) =>
-  h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label },
-    h("table", {},
-      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col", class: head.n && "n" }, head.n ?? head)))),
-      h("tbody", {}, rows)));
+  h(
+    "div",
+    { class: "wide", tabindex: "0", role: "region", "aria-label": label },
+    h(
+      "table",
+      {},
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          heads.map((head) => h("th", { scope: "col", class: head.n && "n" }, head.n ?? head)),
+        ),
+      ),
+      h("tbody", {}, rows),
+    ),
+  );

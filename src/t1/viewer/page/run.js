@@ -26,19 +26,34 @@ const POLL_MS = 2000;
 /** A run's overview; `beside`: the name of another run whose curves are drawn too. */
 export async function overview({ run, beside }, signal) {
   const [facts, all] = await Promise.all([ask("run", { run }, signal), ask("runs", {}, signal)]);
-  const mine = reader(run, signal), other = beside ? reader(beside, signal) : null;
-  const box = h("section", { class: "charts", "aria-label": "Curves" }), state = h("p", { class: "dim", role: "status" });
+  const mine = reader(run, signal),
+    other = beside ? reader(beside, signal) : null;
+  const box = h("section", { class: "charts", "aria-label": "Curves" }),
+    state = h("p", { class: "dim", role: "status" });
   const read = async () => {
     const changed = [await mine.read(), other && (await other.read())].some(Boolean);
     if (changed || !box.childElementCount) draw(box, mine, other);
     const steps = mine.records.filter((record) => record.stage === "rl").length;
-    state.replaceChildren(mine.live ? h("span", { class: "livemark" }, "training") : "finished", ` · ${num(steps)} steps of PPO`);
+    state.replaceChildren(
+      mine.live ? h("span", { class: "livemark" }, "training") : "finished",
+      ` · ${num(steps)} steps of PPO`,
+    );
     return mine.live || other?.live;
   };
-  if (await read()) repeat(POLL_MS, signal, read, (error) => { state.textContent = error.message; });
+  if (await read())
+    repeat(POLL_MS, signal, read, (error) => {
+      state.textContent = error.message;
+    });
   const others = all.filter((one) => one.name !== run);
   return [
-    h("div", { class: "title" }, h("h1", {}, run), state, h("span", { class: "gap" }), others.length > 0 && chooser(run, beside, others)),
+    h(
+      "div",
+      { class: "title" },
+      h("h1", {}, run),
+      state,
+      h("span", { class: "gap" }),
+      others.length > 0 && chooser(run, beside, others),
+    ),
     verdict(run, facts.verdict),
     stages(facts.report.stages ?? {}),
     box,
@@ -51,10 +66,17 @@ const folded = (title, text) => h("details", {}, h("summary", {}, title), h("pre
 
 function chooser(run, beside, others) {
   const choose = (event) => go(link("run", { run, beside: event.target.value }));
-  return h("label", { class: "inline" }, "Curves beside",
-    h("select", { id: "beside", onchange: choose },
+  return h(
+    "label",
+    { class: "inline" },
+    "Curves beside",
+    h(
+      "select",
+      { id: "beside", onchange: choose },
       h("option", { value: "" }, "no other run"),
-      others.map(({ name }) => h("option", { value: name, selected: name === beside }, name))));
+      others.map(({ name }) => h("option", { value: name, selected: name === beside }, name)),
+    ),
+  );
 }
 
 /** Reads a run's metrics from where it was; `records` grow, and begin anew where a resume cut the file. */
@@ -78,7 +100,9 @@ function reader(run, signal) {
 
 function draw(box, mine, other) {
   const points = (from, stage, name) =>
-    (from?.records ?? []).filter((r) => r.stage === stage && Number.isFinite(r[name])).map((r) => ({ x: r.step, y: r[name] }));
+    (from?.records ?? [])
+      .filter((r) => r.stage === stage && Number.isFinite(r[name]))
+      .map((r) => ({ x: r.step, y: r[name] }));
   const made = [];
   for (const [name, title, format, stage = "rl"] of [...CURVES, ["loss", "SFT loss", num, "sft"]]) {
     const series = [mine, other].filter(Boolean).map((from) => ({ name: from.run, points: points(from, stage, name) }));
@@ -92,13 +116,36 @@ function draw(box, mine, other) {
 function stages(found) {
   const list = Object.entries(found);
   if (!list.length) return null;
-  return h("section", { class: "stages", "aria-label": "Held-out tasks" }, list.map(([name, stage]) => {
-    const bar = h("span", { class: "interval", role: "img", "aria-label": `95 % interval ${pct(stage.ci95?.[0])} to ${pct(stage.ci95?.[1])}` }, h("i"), h("b"));
-    bar.style.setProperty("--low", stage.ci95?.[0] ?? stage.solve_rate);
-    bar.style.setProperty("--high", stage.ci95?.[1] ?? stage.solve_rate);
-    bar.style.setProperty("--at", stage.solve_rate);
-    return h("div", {},
-      h("span", { class: "dim" }, name), h("strong", {}, pct(stage.solve_rate)), bar,
-      h("span", { class: "dim" }, stage.ci95 ? `${pct(stage.ci95[0])} – ${pct(stage.ci95[1])}` : "", ` · ${num(stage.num_rollouts)} rollouts`));
-  }));
+  return h(
+    "section",
+    { class: "stages", "aria-label": "Held-out tasks" },
+    list.map(([name, stage]) => {
+      const bar = h(
+        "span",
+        {
+          class: "interval",
+          role: "img",
+          "aria-label": `95 % interval ${pct(stage.ci95?.[0])} to ${pct(stage.ci95?.[1])}`,
+        },
+        h("i"),
+        h("b"),
+      );
+      bar.style.setProperty("--low", stage.ci95?.[0] ?? stage.solve_rate);
+      bar.style.setProperty("--high", stage.ci95?.[1] ?? stage.solve_rate);
+      bar.style.setProperty("--at", stage.solve_rate);
+      return h(
+        "div",
+        {},
+        h("span", { class: "dim" }, name),
+        h("strong", {}, pct(stage.solve_rate)),
+        bar,
+        h(
+          "span",
+          { class: "dim" },
+          stage.ci95 ? `${pct(stage.ci95[0])} – ${pct(stage.ci95[1])}` : "",
+          ` · ${num(stage.num_rollouts)} rollouts`,
+        ),
+      );
+    }),
+  );
 }
