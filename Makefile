@@ -30,15 +30,19 @@ test: $(STAMP) sandbox ## every test, on two workers
 # Podman's own choice, crun, does not work with every host's control groups.
 RUNC = $(if $(shell command -v runc),CONTAINERS_CONF=$(CURDIR)/tests/harbor/containers.conf)
 
-test-harbor: sandbox ## Harbor itself, in .venv-harbor (Python 3.12 or newer): plug-ins, and its environments as our sandboxes
+test-harbor: sandbox ## Harbor itself, in .venv-harbor (Python 3.12 or newer): plug-ins, and our sandboxes through its environments
 ifeq ($(PYTHON_HARBOR),)
 	@echo "HARBOR WAS NOT TESTED: no Python 3.12 or newer here. Install one and run make test-harbor again."
 else
 	@$(MAKE) --no-print-directory .venv-harbor/.stamp
-	@.ci/base-image || echo "PODMAN UNDER HARBOR WAS NOT TESTED: see above for what is missing; then run make test-harbor again."
-	$(RUNC) .venv-harbor/bin/python -m pytest -ra tests/harbor
-	$(RUNC) .venv-harbor/bin/python -m pytest -ra -m harbor tests/contract/test_sandbox_contract.py
+	.venv-harbor/bin/python -m pytest -ra tests/harbor
+	.venv-harbor/bin/python -m pytest -ra -m harbor tests/contract/test_sandbox_contract.py
 endif
+
+test-harbor-podman: test-harbor ## Harbor's podman as our sandboxes, contract and trials; slow: its compose starts a Python for every call
+	@.ci/base-image || echo "PODMAN UNDER HARBOR WAS NOT TESTED: see above for what is missing; then run make test-harbor-podman again."
+	T1_HARBOR_PODMAN=1 $(RUNC) .venv-harbor/bin/python -m pytest -ra -k "podman or killed or build" tests/harbor/test_provider.py
+	T1_HARBOR_PODMAN=1 $(RUNC) .venv-harbor/bin/python -m pytest -ra -k podman tests/contract/test_sandbox_contract.py
 
 .venv-harbor/.stamp: pyproject.toml constraints-harbor.txt
 	$(PYTHON_HARBOR) -m venv .venv-harbor

@@ -1,4 +1,4 @@
-"""HarborProvider over Harbor itself: our plug-in and, where podman is here, Harbor's podman. `make test-harbor`.
+"""HarborProvider over Harbor itself: our plug-in (`make test-harbor`), and Harbor's podman (`make test-harbor-podman`).
 
 The contract of all sandboxes runs over both as well: tests/contract/test_sandbox_contract.py -m harbor.
 """
@@ -6,6 +6,7 @@ The contract of all sandboxes runs over both as well: tests/contract/test_sandbo
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 import subprocess
@@ -36,8 +37,10 @@ CHOSEN = ("forged-results", "racing-writer", "conftest", "bash-env", "linked-out
 
 @cache
 def has_podman() -> bool:
-    """Podman, a compose frontend beside this Python, and the image."""
-    if shutil.which("podman") is None or not (PYTHON.parent / "podman-compose").is_file():
+    """Podman, a compose frontend beside this Python, and the image; where somebody asked for them, since they are slow."""
+    if "T1_HARBOR_PODMAN" not in os.environ or shutil.which("podman") is None:
+        return False
+    if not (PYTHON.parent / "podman-compose").is_file():
         return False
     words = ["podman", "image", "inspect", BASE_IMAGE]
     return subprocess.run(words, capture_output=True, timeout=60, check=False).returncode == 0
@@ -46,7 +49,7 @@ def has_podman() -> bool:
 @pytest.fixture(params=["plug-in", "podman"])
 async def provider(request, tmp_path):
     if request.param == "podman" and not has_podman():
-        pytest.skip("PODMAN UNDER HARBOR IS NOT TESTED HERE: it needs podman, podman-compose and the base image")
+        pytest.skip("PODMAN UNDER HARBOR IS NOT TESTED HERE: make test-harbor-podman")
     environment, network = (PLUG_IN, "none") if request.param == "plug-in" else ("podman", "provider")
     made = HarborProvider(
         tmp_path / "keepers", environment=environment, python=PYTHON, default_image=BASE_IMAGE, network=network
@@ -115,7 +118,7 @@ async def test_the_red_team_fares_no_better_here_than_elsewhere(tmp_path):
 
 async def test_an_image_that_does_not_build_is_named_by_its_path(tmp_path):
     if not has_podman():
-        pytest.skip("PODMAN UNDER HARBOR IS NOT TESTED HERE")
+        pytest.skip("PODMAN UNDER HARBOR IS NOT TESTED HERE: make test-harbor-podman")
     task = make_task(tmp_path / "task", dockerfile="FROM localhost/t1/nowhere:none\n", image=None)
     provider = HarborProvider(tmp_path / "keepers", environment="podman", python=PYTHON, network="provider")
     try:
@@ -167,7 +170,7 @@ def containers(session: str) -> list[str]:
 def test_no_container_is_left_when_this_process_is_killed(tmp_path, also_the_keeper):
     """Case F3. Where the keeper is killed too, its record tells the sweeper."""
     if not has_podman():
-        pytest.skip("PODMAN UNDER HARBOR IS NOT TESTED HERE")
+        pytest.skip("PODMAN UNDER HARBOR IS NOT TESTED HERE: make test-harbor-podman")
     make_task(tmp_path / "task")
     words = [sys.executable, "-c", OPENER, str(tmp_path / "keepers"), str(tmp_path / "task"), BASE_IMAGE]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as opener:
