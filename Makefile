@@ -97,7 +97,7 @@ endif
 test-viewer: $(STAMP) ## the viewer in a real Chromium: accessibility, keys, addresses, hostile text, live, 10 000 rollouts
 	@.ci/chromium >/dev/null || true
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
-	T1_BROWSER="$$(.ci/chromium 2>/dev/null)" $(BIN)/python -m pytest -ra tests/viewer
+	T1_BROWSER="$$(.ci/chromium 2>/dev/null)" $(BIN)/python -m pytest -ra --tb=native tests/viewer
 
 test-chaos: $(STAMP) sandbox ## faults under a run, one after another: ends with a table and {faults, lost, doubled, hung}
 	T1_KILLS=20 $(BIN)/python -m pytest tests/e2e/test_resume.py
@@ -106,7 +106,7 @@ test-chaos: $(STAMP) sandbox ## faults under a run, one after another: ends with
 
 test-ray: $(STAMP) ## workers, engines and trainer ranks on a real Ray cluster of several nodes, with nodes killed under it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
-	$(BIN)/python -m pytest -m ray -ra tests/cluster
+	$(BIN)/python -m pytest -m "ray or spread" -ra tests/cluster
 
 test-gpu: $(STAMP) ## what only CUDA devices can show: FSDP over NCCL, half precision, publishing past the disk
 	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || echo "NOTHING WAS TESTED ON A GPU: \
@@ -137,6 +137,9 @@ bench: bench-sandbox bench-engine bench-tito bench-train bench-scheduler bench-r
 
 bench-sandbox bench-engine bench-tito bench-train bench-scheduler bench-replay bench-tasks: bench-%: $(STAMP) sandbox
 	$(BIN)/python bench/bench_$*.py
+
+bench-viewer: $(STAMP) ## the page with 10 000 rollouts, in a real Chromium (make test-viewer installs it)
+	$(BIN)/python bench/bench_viewer.py
 
 bench-train: trl
 
