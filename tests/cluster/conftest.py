@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,12 +24,14 @@ QUICK = {"health_check_period_ms": 500, "health_check_timeout_ms": 1000, "health
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Ray takes long to start: its tests run where they are asked for (`-m ray`)."""
+    """Ray, and runs of many processes, take long to start: they run where they are asked for (`-m "ray or spread"`)."""
     if config.option.markexpr:
         return
     for item in items:
         if item.get_closest_marker("ray") is not None:
             item.add_marker(pytest.mark.skip(reason="starts a Ray cluster: make test-ray"))
+        elif item.get_closest_marker("spread") is not None:
+            item.add_marker(pytest.mark.skip(reason="a whole run of many processes: make test-ray"))
 
 
 @pytest.fixture(scope="session")
@@ -56,14 +59,15 @@ def nodes() -> Iterator[Any]:
 
 
 @pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.ray)])
-async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
     """A cluster of either kind, closed afterwards."""
     if request.param == "local":
-        made: Cluster = LocalCluster(cpus=4)
+        made: Cluster = LocalCluster(cpus=4, logs=tmp_path / "logs")
     else:
         request.getfixturevalue("nodes")
         from t1.cluster.ray import RayCluster
 
-        made = RayCluster()
+        (tmp_path / "logs").mkdir()
+        made = RayCluster(logs=tmp_path / "logs")
     yield made
     await asyncio.wait_for(made.close(), 30)

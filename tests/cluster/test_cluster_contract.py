@@ -100,6 +100,15 @@ async def test_a_shared_value_arrives_as_itself(cluster: Cluster) -> None:
     await post.hang_up()
 
 
+async def test_what_a_process_said_last_is_known_when_it_is_gone(cluster: Cluster) -> None:
+    post = await cluster.start("one", echo, NEEDS, timeout_s=BOUND_S)
+    with pytest.raises(ProcessLost):
+        await post.call("die", "first\nand last\n")
+    assert (await cluster.last_words(post)).endswith("first\nand last")
+    assert await cluster.last_words(cluster.post("nobody")) == ""
+    await post.hang_up()
+
+
 async def test_stopping_closes_the_object_and_ends_the_process(cluster: Cluster, tmp_path: Path) -> None:
     post = await cluster.start("one", partial(echo, tmp_path), NEEDS, timeout_s=BOUND_S)
     await cluster.stop(post, timeout_s=BOUND_S)

@@ -18,6 +18,7 @@ from t1.testing.serving import listening
 from . import ranked
 
 pytestmark = [
+    pytest.mark.spread,
     pytest.mark.slow,
     pytest.mark.skipif(probe().confinement is None, reason="this host cannot open sandboxes"),
 ]

@@ -56,6 +56,7 @@ def test_two_ranks_measure_and_learn_what_one_process_does(suite: Path, tmp_path
         np.testing.assert_allclose(weight, one[name], atol=2e-5, err_msg=name)
 
 
+@pytest.mark.spread
 def test_a_rank_that_is_killed_ends_the_run_with_its_last_words_and_the_run_goes_on(
     suite: Path, tmp_path: Path, sandboxes: Path
 ) -> None:

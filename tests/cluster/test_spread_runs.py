@@ -43,9 +43,9 @@ def test_a_run_with_workers_and_an_engine_of_their_own_trains(kind: str, tmp_pat
     main = "import sys; from t1.cli import main; sys.exit(main())"
     line = [sys.executable, "-c", main, "train", str(SMOKE), "--out", str(run), f"sandboxes.root={sandboxes}"]
     line += [*SETTINGS, f"cluster.kind={kind}"]
-    if kind == "ray":  # two cores are not enough for a driver, two workers and an engine
-        line += ["cluster.worker_cpus=0.5", "cluster.engine_cpus=0.5"]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=240, start_new_session=True)
+    if kind == "ray":  # two cores are not enough for two workers, an engine and two trainer ranks
+        line += ["cluster.worker_cpus=0.5", "cluster.engine_cpus=0.5", "trainer.ranks=2", "trainer.cpus=0.25"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=600, start_new_session=True)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     steps = [record for record in read_metrics(run / "metrics.jsonl") if record["stage"] == "rl"]
     assert len(steps) == 2 and all(step["failures"] == step["findings"] == 0 for step in steps)

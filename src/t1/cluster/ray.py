@@ -185,13 +185,17 @@ class RayCluster:
         if self._owner:
             alone = not address and "RAY_ADDRESS" not in os.environ
             options = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if alone else {}
-            ray.init(
-                address=address or None,
-                namespace=self._namespace,
-                log_to_driver=False,
-                configure_logging=False,
-                **options,
-            )
+            try:
+                ray.init(
+                    address=address or None,
+                    namespace=self._namespace,
+                    log_to_driver=False,
+                    configure_logging=False,
+                    **options,
+                )
+            except Exception as error:  # Ray's own are of no common class
+                where = f"the Ray cluster at {address}" if address else "a Ray cluster"
+                raise InfrastructureError(f"{where} cannot be joined or started: {_said(error)}") from error
 
     def room(self, needs: Needs) -> int:
         """See `posts.Cluster.room`: node by node, since a process does not span nodes."""

@@ -46,8 +46,9 @@ class Echo:
             raise
         return mark
 
-    async def die(self) -> None:
-        """Be gone, without a word."""
+    async def die(self, last_words: str = "") -> None:
+        """Be gone, with no more than these words."""
+        os.write(2, last_words.encode())
         os.kill(os.getpid(), signal.SIGKILL)
 
     def pulse(self) -> int:
