@@ -37,7 +37,7 @@ CHOSEN = ("forged-results", "racing-writer", "conftest", "bash-env", "linked-out
 
 @cache
 def has_podman() -> bool:
-    """Podman, a compose frontend beside this Python, and the image; where somebody asked for them, since they are slow."""
+    """Podman, a compose frontend beside this Python and the image, where somebody asked for them: they are slow."""
     if "T1_HARBOR_PODMAN" not in os.environ or shutil.which("podman") is None:
         return False
     if not (PYTHON.parent / "podman-compose").is_file():
