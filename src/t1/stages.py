@@ -25,6 +25,7 @@ from t1.loop import train
 from t1.progress import ProgressDisplay
 from t1.protocols import Tracker
 from t1.rollouts import DemotionPolicy, Demotions, Ledger, Prices
+from t1.rollouts.captures import Captures
 from t1.rollouts.cost import FREE, total, usage_of
 from t1.rollouts.sources import Scheduled
 from t1.rollouts.store import read_step, write_step
@@ -37,6 +38,9 @@ from t1.training.gap_alarm import diagnose
 from t1.training.sft import SFTTrainer
 from t1.types import RewardSource, Rollout, Severity, Task, Trajectory
 from t1.workshop import Workshop
+
+STEP_FILE = "step.arrow"
+"""In a run's directory while a step is trained on: its trajectories, which every rank maps."""
 
 
 @dataclass(slots=True)
@@ -146,6 +150,7 @@ class Stages:
             first_step=first,
             ledger=ledger,
             stored=self._rollouts_of,
+            keep=Captures(self.run.path).keep,
             demotions=Demotions(
                 DemotionPolicy(**self.shop.config.demotion.model_dump()), self.run.path / "demotions.json"
             ),
@@ -169,8 +174,8 @@ class Stages:
         return rollouts, trajectories
 
     def _trainable(self, rollouts: Sequence[Rollout]) -> Experience:
-        """What a PPO step trains on; a step with nothing left stops the run with the reasons."""
-        experience = self._prepare(rollouts)
+        """What a PPO step trains on, by reference; a step with nothing left stops the run with the reasons."""
+        experience = self._prepare(rollouts, store=self.run.path / STEP_FILE)
         if self.shop.config.tito.keep == "text":
             renderer = self.shop.renderer
             experience = as_text_stack(experience, decode=renderer.decode, encode=renderer.encode)
@@ -179,7 +184,7 @@ class Stages:
             raise InfrastructureError(f"no rollout of this step can be trained on: {reasons}")
         return experience
 
-    def _prepare(self, rollouts: Sequence[Rollout]) -> Experience:
+    def _prepare(self, rollouts: Sequence[Rollout], *, store: Path | None = None) -> Experience:
         renderer = self.shop.renderer
         experience = prepare(
             rollouts,
@@ -188,6 +193,7 @@ class Stages:
             on_residual=self.shop.config.tito.on_residual,
             vocab_size=self.shop.vocab_size,
             num_experts=self.shop.num_experts,
+            store=store,
         )
         self.audit.update(experience.counters)
         self.audit["tampered_rollouts"] += sum(map(is_tampered, rollouts))
@@ -237,6 +243,7 @@ class Recorder:
     ) -> None:
         stages, config = self._stages, self._stages.shop.config
         write_step(stages.run.rollouts / f"rl-{step:05d}.parquet", rollouts, experience.flat)
+        (stages.run.path / STEP_FILE).unlink(missing_ok=True)
         self._keep_token_stats(step, experience, max_mb=config.run.token_stats_mb)
         self._ledger.updated(step, len(rollouts))
         wall_s = time.monotonic() - self._step_started

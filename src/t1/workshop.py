@@ -241,6 +241,7 @@ class Workshop:
         first_step: int = 0,
         ledger: Ledger | None = None,
         stored: Callable[[int], Sequence[Rollout] | None] = lambda step: None,
+        keep: Callable[[Rollout], Rollout] = lambda rollout: rollout,
         progress: Progress | None = None,
         demotions: Demotions | None = None,
     ) -> Lockstep | Lookahead:
@@ -266,6 +267,7 @@ class Workshop:
             first_step=first_step,
             ledger=ledger,
             stored=stored,
+            keep=keep,
             prices=self.prices,
             progress=progress,
             demotions=demotions,

@@ -76,6 +76,7 @@ class Pool:
         watchdog_s: float,
         ledger: Ledger | None = None,
         stored: Callable[[int], Sequence[Rollout] | None] = lambda step: None,
+        keep: Callable[[Rollout], Rollout] = lambda rollout: rollout,
         prices: Prices = FREE,
         progress: Progress | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -84,11 +85,11 @@ class Pool:
 
         `ahead`: batches that may be under way beyond the next one, while the trainer works. `first_position`: where a
         run begins that has no ledger of its past. `stored(step)`: rollouts of a batch whose content the ledger no
-        longer holds.
+        longer holds. `keep`: makes of a finished rollout the equal one that waits here (see `Captures`).
         """
         self._collector, self._launch_at, self._rule = collector, launch_at, rule
         self._version, self._ahead, self._max_concurrent = version, ahead, max_concurrent
-        self._watchdog_s, self._ledger, self._stored = watchdog_s, ledger, stored
+        self._watchdog_s, self._ledger, self._stored, self._keep = watchdog_s, ledger, stored, keep
         self._prices, self._progress, self._clock = prices, progress, clock
         self._out: dict[int, _Out] = {}
         self._position = (0 if ledger is None else ledger.next_position()) or first_position
@@ -176,7 +177,7 @@ class Pool:
             rollout = await self._collector.collect(out.launch.task, out.launch.rollout, seed=out.launch.seed)
             if self._ledger is not None:
                 self._ledger.finished(position, rollout, usage_of(rollout, self._prices), order=self._order)
-            out.rollout, out.order, out.running = rollout, self._order, None
+            out.rollout, out.order, out.running = self._keep(rollout), self._order, None
             self._order += 1
             self._last_end = self._clock()
             if self._ahead:
@@ -270,7 +271,7 @@ class Pool:
 
     def _restore(self, step: int, batch: Sequence[Admitted]) -> list[Rollout]:
         """A batch that was admitted before the run was killed, from the ledger or from the step's file."""
-        rollouts = [unpack_rollout(trial.content) for trial in batch if trial.content is not None]
+        rollouts = [self._keep(unpack_rollout(trial.content)) for trial in batch if trial.content is not None]
         if len(rollouts) < len(batch):
             found = {rollout.id: rollout for rollout in self._stored(step) or ()}
             missing = [trial.rollout for trial in batch if trial.rollout not in found]
@@ -304,7 +305,7 @@ class Pool:
             if entry.finished is None:
                 self._launch(entry.position, Launch(launch.task, launch.rollout, entry.seed))
             else:
-                content = self._ledger.content(entry.position)
+                content = self._keep(self._ledger.content(entry.position))
                 self._out[entry.position] = _Out(
                     launch, entry.version, self._clock(), rollout=content, order=entry.finished
                 )

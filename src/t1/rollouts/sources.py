@@ -127,6 +127,7 @@ class Scheduled:
         first_step: int = 0,
         ledger: Ledger | None = None,
         stored: Callable[[int], Sequence[Rollout] | None] = lambda step: None,
+        keep: Callable[[Rollout], Rollout] = lambda rollout: rollout,
         prices: Prices = FREE,
         progress: Progress | None = None,
         demotions: Demotions | None = None,
@@ -150,6 +151,7 @@ class Scheduled:
                 watchdog_s=watchdog_s,
                 ledger=ledger,
                 stored=stored,
+                keep=keep,
                 prices=prices,
                 progress=progress,
             )

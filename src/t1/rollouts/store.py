@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ LOOK_BACK = 32
 """Turns among which the one that a prompt goes on from is looked for; more branches at once only cost bytes."""
 ROW_GROUP = 64
 """Rollouts that are read together: one rollout costs its row group, not its file."""
+GROUP_BYTES = 256 << 20
+"""Of captured routing, after which a row group is full in any case."""
 _OUTCOME = TypeAdapter(Outcome)
 _INTS, _FLOATS = pa.large_list(pa.int32()), pa.large_list(pa.float32())
 _ROUTING = pa.struct(
@@ -125,11 +127,13 @@ def write_step(path: Path, rollouts: Sequence[Rollout], trajectories: Sequence[T
         if trajectory.rollout not in parts:
             raise ValueError(f"write_step: trajectory of {trajectory.rollout}, which is not among the rollouts")
         parts[trajectory.rollout].append((place, trajectory))
-    table = pa.Table.from_pylist([_rollout_record(rollout, parts[rollout.id]) for rollout in rollouts], schema=SCHEMA)
     scratch = path.with_name(f".{path.name}.new")
     try:
         with scratch.open("wb") as file:
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True, row_group_size=ROW_GROUP)
+            with pq.ParquetWriter(file, SCHEMA, compression="zstd", write_page_checksum=True) as writer:
+                for group in _row_groups(rollouts):
+                    records = [_rollout_record(rollout, parts[rollout.id]) for rollout in group]
+                    writer.write_table(pa.Table.from_pylist(records, schema=SCHEMA), row_group_size=ROW_GROUP)
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(path)
@@ -138,6 +142,18 @@ def write_step(path: Path, rollouts: Sequence[Rollout], trajectories: Sequence[T
         raise RunError(f"{path}: the step's rollouts cannot be written: {reason}") from error
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def _row_groups(rollouts: Sequence[Rollout]) -> Iterator[Sequence[Rollout]]:
+    """The rollouts in groups that are written, and read, together: few enough for their captures to fit in memory."""
+    start, captured = 0, 0
+    for stop, rollout in enumerate(rollouts, start=1):
+        captured += sum(turn.routing.nbytes for turn in rollout.turns if turn.routing is not None)
+        if stop - start == ROW_GROUP or captured >= GROUP_BYTES:
+            yield rollouts[start:stop]
+            start, captured = stop, 0
+    if start < len(rollouts) or not rollouts:
+        yield rollouts[start:]
 
 
 def read_step(path: Path) -> tuple[list[Rollout], list[Trajectory]]:
