@@ -8,6 +8,7 @@ Boundary: meshes, packs and flat arrays; models and optimizers are sharded in `s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +19,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
+from transformers import PreTrainedModel
 
 from t1.training.context_parallel import slice_pack
 from t1.training.layout import Layout
 from t1.training.packs import Pack, Packs, check_alike, join_some, lazy_packs, quiet
+from t1.training.shapes import shape_of
 from t1.training.shares import share
 from t1.types import Trajectory
 
@@ -41,9 +44,23 @@ class Meshes:
 class Ranks:
     """One group of ranks. `Ranks()` is a rank alone, without any process group."""
 
-    def __init__(self, layout: Layout | None = None, meshes: Meshes | None = None, *, apart: bool = False) -> None:
-        """`apart`: the policy and the critic have groups of their own, and this is one of them."""
-        self.layout, self.meshes, self.apart = layout or Layout(), meshes, apart
+    def __init__(
+        self,
+        layout: Layout | None = None,
+        meshes: Meshes | None = None,
+        *,
+        apart: bool = False,
+        quadratic_at: float = math.inf,
+    ) -> None:
+        """`apart`: the policy and the critic have groups of their own, and this is one of them.
+
+        `quadratic_at`: by which packs are of equal cost, see `shares.cost`.
+        """
+        self.layout, self.meshes, self.apart, self.quadratic_at = layout or Layout(), meshes, apart, quadratic_at
+
+    def training(self, model: PreTrainedModel) -> Ranks:
+        """The same ranks, which share packs by what they cost this model."""
+        return Ranks(self.layout, self.meshes, apart=self.apart, quadratic_at=shape_of(model).quadratic_at)
 
     @classmethod
     def open(cls, layout: Layout, *, device_type: str = "cpu", first: int = 0, apart: bool = False) -> Ranks:
@@ -83,7 +100,12 @@ class Ranks:
             return lazy_packs(trajectories, slots, max_tokens=max_tokens)
         check_alike(trajectories)
         rank = self.meshes.context.get_local_rank("data")
-        rounds = share([len(t.tokens) for t in trajectories], num_ranks=self.layout.data, max_tokens=max_tokens)
+        rounds = share(
+            [len(t.tokens) for t in trajectories],
+            num_ranks=self.layout.data,
+            max_tokens=max_tokens,
+            quadratic_at=self.quadratic_at,
+        )
         makers = [partial(self._pack, trajectories, slots, bins[rank]) for bins in rounds]
         return Packs(makers, sum(map(len, slots)))
 
