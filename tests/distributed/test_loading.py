@@ -17,7 +17,7 @@ from t1.training.critic import Critic
 from t1.training.launch import on_ranks
 from t1.training.ppo import PPOTrainer
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 300.0
 SAME = ("loss", "value_loss", "grad_norm", "critic_grad_norm", "gap", "explained_variance")
 STEPS = 2
 

@@ -12,7 +12,7 @@ from t1.errors import InfrastructureError
 from t1.testing.ranked import Plan, Report, run, run_all
 from t1.training.launch import on_ranks
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,27 @@ def test_it_goes_on_under_another_layout(stopped, world, experts):
     path, reports = stopped
     plan = Plan(world, experts, load=str(path), sharded=True)
     for report in on_ranks(world, run, plan, timeout_s=TIMEOUT_S):
-        np.testing.assert_allclose(report.logprobs, reports[0][2].logprobs, atol=1e-5)
-        for name, moment in report.moments.items():
-            np.testing.assert_allclose(moment, reports[0][2].moments[name], atol=2e-6, err_msg=name)
+        assert_same_step(report, reports[0][2])
+
+
+def test_it_goes_on_in_one_process(stopped):
+    path, reports = stopped
+    assert_same_step(run(Plan(load=str(path))), reports[0][2])
+
+
+def test_ranks_go_on_where_one_process_stopped(tmp_path):
+    path = tmp_path / "step-000001"
+    run(Plan(save=str(path)))
+    alone = run(Plan(load=str(path)))
+    for report in on_ranks(2, run, Plan(2, 2, load=str(path)), timeout_s=TIMEOUT_S):
+        assert_same_step(report, alone)
+
+
+def assert_same_step(report: Report, other: Report) -> None:
+    """The same policy to begin with, and the same moments after one more step."""
+    np.testing.assert_allclose(report.logprobs, other.logprobs, atol=1e-5)
+    for name, moment in report.moments.items():
+        np.testing.assert_allclose(moment, other.moments[name], atol=2e-6, err_msg=name)
 
 
 def test_transformers_reads_the_policy(stopped):

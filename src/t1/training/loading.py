@@ -40,7 +40,7 @@ def load_nets(path: Path, policy: PreTrainedModel, nets: Mapping[str, Net]) -> N
 
     Called by every rank of the default group. The critic begins with the policy's body and a head that says 0. On
     rank 0 `policy` remembers how transformers converted the names, as after `from_pretrained`.
-    Raises CheckpointError on the rank that reads, and on a rank one of whose weights is in none of the files.
+    Raises CheckpointError, on every rank, for files that cannot be read, do not fit, or lack a weight.
     """
     body = next(name for name, module in policy.named_modules() if module is body_of(policy))
     beneath = {"policy": "", "critic": f"{body}."}
@@ -68,13 +68,19 @@ def _say_nothing(critic: nn.Module) -> set[str]:
 
 
 def _to_all(layers: Iterator[dict[str, Tensor]], device: torch.device) -> Iterator[tuple[str, Tensor]]:
-    """(name, whole weight) on every rank, one after another; only rank 0 draws from `layers`."""
+    """(name, whole weight) on every rank, one after another; only rank 0 draws from `layers`. If it fails, all do."""
     while True:
-        layer = next(layers, None) if dist.get_rank() == 0 else None
-        said: list[Any] = [None if layer is None else [(name, w.shape, w.dtype) for name, w in layer.items()]]
+        layer, said = None, [None]  # type: dict[str, Tensor] | None, list[Any]
+        try:
+            if dist.get_rank() == 0 and (layer := next(layers, None)) is not None:
+                said = [[(name, weight.shape, weight.dtype) for name, weight in layer.items()]]
+        except CheckpointError as error:
+            said = [str(error)]
         dist.broadcast_object_list(said, src=0)
         if said[0] is None:
             return
+        if isinstance(said[0], str):
+            raise CheckpointError(said[0])
         for name, shape, dtype in said[0]:
             weight = torch.empty(shape, dtype=dtype, device=device) if layer is None else layer.pop(name).to(device)
             dist.broadcast(weight, src=0)

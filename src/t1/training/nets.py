@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from t1.training.optimization import adamw, set_rate, take_step
 from t1.training.ranks import Ranks
-from t1.training.sharding import ExpertWeights, fill, full_weights, materialize, shard, whole
+from t1.training.sharding import ExpertWeights, copy_part, fill, full_weights, materialize, shard, whole
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -56,6 +56,13 @@ class Net:
     def fill(self, weights: Mapping[str, Tensor]) -> None:
         """Take over whole weights, the same on every rank: all of them, or some."""
         fill(self.module, self.spread, self.ranks, weights)
+
+    def fill_moments(self, name: str, step: float, moments: Mapping[str, Tensor]) -> None:
+        """Go on with Adam where a whole weight's moments were after `step` steps; the same on every rank."""
+        weight = self.module.get_parameter(name)
+        for kind, own in self._moments(weight).items():
+            copy_part(whole(name, own, self.spread, self.ranks.meshes), moments[kind].to(own.device))
+        self.optimizer.state[weight]["step"].fill_(step)
 
     def state(self) -> dict[str, Tensor]:
         """Weights and moments by name as tensors of the whole group, which share memory with the shards.

@@ -47,7 +47,7 @@ from t1.training.gap_alarm import Evidence, lag_of, probe
 from t1.training.nets import Net
 from t1.training.packs import Pack, Packs
 from t1.training.ranks import ALONE, Ranks
-from t1.training.sharded_checkpoints import MODEL, load_sharded, save_sharded
+from t1.training.sharded_checkpoints import MODEL, SHARDS, load_sharded, save_sharded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -394,7 +394,7 @@ class PPOTrainer:
         Raises CheckpointError, with nothing changed, if it cannot be. Called by every rank.
         """
         generators, expect = {"minibatches": self.generator}, {"normalizer": self.normalizer}
-        if self.ranks.meshes is not None:
+        if self.ranks.meshes is not None or (path / SHARDS).is_dir():
             progress = load_sharded(path, self.nets, generators=generators, expect=expect)
         else:
             assert self.policy is not None

@@ -6,22 +6,23 @@
     trainer.pt                                          random states
     manifest.json                                       sha256 of every other file, written last
 
-`shards/` is read back under any layout: a run goes on with more ranks, fewer, or one.
+`shards/` is read back under any layout: a run goes on with more ranks, fewer, or in one process; and ranks take over
+what one process wrote.
 Boundary: every function is called by all ranks; the files of `path` are seen by all of them.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
@@ -31,11 +32,21 @@ from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
 from t1.errors import CheckpointError
-from t1.training.checkpoints import MANIFEST, PROGRESS, TRAINER, copy_tokenizer, digests, publish, verify_checkpoint
-from t1.training.nets import Net
+from t1.inference.models import empty_model
+from t1.training.checkpoints import (
+    CRITIC,
+    MANIFEST,
+    PROGRESS,
+    TRAINER,
+    copy_tokenizer,
+    digests,
+    publish,
+    verify_checkpoint,
+)
+from t1.training.loading import LAYER, load_nets
+from t1.training.nets import MOMENTS, Net
 
 SHARDS = "shards"
-LAYER = re.compile(r"layers\.\d+\.")
 MODEL = "model."
 """Prefix of the policy's own names inside its module."""
 
@@ -84,21 +95,40 @@ def load_sharded(
     def check() -> None:
         if _leads():
             verify_checkpoint(path)
-        if not (path / SHARDS).is_dir():
-            raise CheckpointError(f"{path}: was written by a trainer of one rank; start from its weights instead")
         progress.update(json.loads((path / PROGRESS).read_text()))
         for name, wanted in expect.items():
             if progress.get(name) != wanted:
                 raise CheckpointError(f"{path}: its {name} is {progress.get(name)}, this run has {wanted}")
 
     def read() -> None:
-        load(_state(nets), checkpoint_id=path / SHARDS)
-        for name, state in torch.load(path / TRAINER, weights_only=True).items():
+        saved = torch.load(path / TRAINER, weights_only=True, mmap=True)
+        if (path / SHARDS).is_dir():
+            with warnings.catch_warnings():  # of a process without peers torch says that it has none
+                warnings.filterwarnings("ignore", message="torch.distributed is")
+                load(_state(nets), checkpoint_id=path / SHARDS)
+        else:
+            _take_over(path, nets, saved["optimizers"])
+            saved = saved["generators"]
+        for name, state in saved.items():
             generators[name].set_state(state)
 
     _together(check, str(path))
     _together(read, f"{path}: could not be read")
     return progress
+
+
+def _take_over(path: Path, nets: Mapping[str, Net], optimizers: Mapping[str, Any]) -> None:
+    """Weights and moments of a checkpoint that one process wrote, which holds them whole and moments by number."""
+    load_nets(path, empty_model(path), nets)
+    for kind, net in nets.items():
+        if kind == "critic":
+            with safe_open(path / CRITIC, "pt") as file:
+                for name in file.keys():  # noqa: SIM118
+                    net.fill({name: file.get_tensor(name)})
+        weights = [(name, weight) for name, weight in net.module.named_parameters() if weight.requires_grad]
+        numbered = sorted(weights, key=lambda one: one[1].ndim < 2)  # matrices first: see `optimization.adamw`
+        for number, moments in optimizers[kind]["state"].items():
+            net.fill_moments(numbered[number][0], float(moments["step"]), {name: moments[name] for name in MOMENTS})
 
 
 def export(folder: Path, policy: PreTrainedModel, net: Net) -> None:
@@ -153,7 +183,7 @@ def _state(nets: Mapping[str, Net]) -> dict[str, Any]:
 
 def _leads() -> bool:
     """Whether this rank writes what is written once."""
-    return bool(dist.get_rank() == 0)
+    return not dist.is_initialized() or bool(dist.get_rank() == 0)
 
 
 def _together(work: Any, what: str) -> None:
@@ -165,7 +195,9 @@ def _together(work: Any, what: str) -> None:
         problem = str(error)
     except (OSError, RuntimeError, KeyError, ValueError, SafetensorError, CheckpointException) as error:
         problem = f"{what}: {error}"
-    problems: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(problems, problem)
+    problems = [problem]
+    if dist.is_initialized():
+        problems *= dist.get_world_size()
+        dist.all_gather_object(problems, problem)
     if found := [text for text in problems if text]:
         raise CheckpointError(found[0])

@@ -116,15 +116,15 @@ def fill(module: nn.Module, spread: ExpertWeights, ranks: Ranks, weights: Mappin
     """Copy whole `weights` (the same on every rank) into the shards of `module`: all of its weights, or some."""
     state = module.state_dict(keep_vars=True)
     for name, source in weights.items():
-        target = whole(name, state[name].detach(), spread, ranks.meshes)
-        if isinstance(target, DTensor):
-            _own_part(target, source)
-        else:
-            target.copy_(source)
+        copy_part(whole(name, state[name].detach(), spread, ranks.meshes), source)
 
 
-def _own_part(target: DTensor, source: Tensor) -> None:
+@torch.no_grad()
+def copy_part(target: Tensor, source: Tensor) -> None:
     """Copy this rank's part of `source` into `target`; shards of uneven sizes are torch.chunk's."""
+    if not isinstance(target, DTensor):
+        target.copy_(source)
+        return
     part = source
     for axis, placement in enumerate(target.placements):
         assert isinstance(placement, Shard)
