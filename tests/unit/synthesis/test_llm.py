@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import pytest
 
@@ -17,6 +14,7 @@ from t1.synthesis.journal import Journal
 from t1.synthesis.llm.client import ChatClient, Prices
 from t1.synthesis.llm.proposer import LLMProposer
 from t1.synthesis.proposer import BudgetSpent, ProposalRejected
+from t1.testing.chat_servers import ChatServer
 
 SEED = Seed(0, "text", "", "easy")
 TASK = {
@@ -28,45 +26,12 @@ TASK = {
 }
 
 
-class Server:
-    """Answers each request with the next of its script: a status, or the text of a completion."""
-
-    def __init__(self, script: list[int | str]) -> None:
-        self.requests: list[dict[str, Any]] = []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                outer.requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                said = script.pop(0)
-                status = said if isinstance(said, int) else 200
-                usage = {"prompt_tokens": 1000, "completion_tokens": 500}
-                body = json.dumps({"choices": [{"message": {"content": said}}], "usage": usage}).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *arguments: object) -> None:
-                """Quiet."""
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
-        self._thread = Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
-        self._thread.start()
-
-    def close(self) -> None:
-        self._http.shutdown()
-        self._thread.join(5)
-        self._http.server_close()
-
-
 @pytest.fixture
-def serve() -> Iterator[Callable[[list[int | str]], Server]]:
-    servers = []
+def serve() -> Iterator[Callable[[list[int | str]], ChatServer]]:
+    servers: list[ChatServer] = []
 
-    def start(script: list[int | str]) -> Server:
-        servers.append(Server(script))
+    def start(script: list[int | str]) -> ChatServer:
+        servers.append(ChatServer(script))
         return servers[-1]
 
     yield start
@@ -80,7 +45,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
         yield made
 
 
-def client(server: Server, journal: Journal, max_cost: float = 10.0) -> ChatClient:
+def client(server: ChatServer, journal: Journal, max_cost: float = 10.0) -> ChatClient:
     return ChatClient(
         server.url,
         "m",
