@@ -51,7 +51,7 @@ echo 1000 2>/dev/null >/proc/self/oom_score_adj
 exec 250<>@P@/in 251<>@P@/done
 builtin printf '%s\n' "$$" >@P@/pid
 builtin printf 'ready 0 %s\n' "${PWD//$'\n'/?}" >&251
-T1_QUIET="bash @P@/rest $$"
+builtin declare -r T1_QUIET="bash @P@/rest $$"
 set --
 while IFS= builtin read -r _t1_word <&250; do
   IFS= builtin read -r -d '' _t1 <@P@/cmd

@@ -151,9 +151,11 @@ class KeptSandbox:
         if len(text) > called_shell.MAX_INLINE_CHARS:
             await self._send(text.encode("utf-8", "surrogateescape"), called_shell.big(word))
             given = None
-        bounds = {"timeout_s": timeout_s, "max_bytes": max_bytes}
         problem = ""
-        for script in (called_shell.submit(word, given, **bounds), called_shell.collect(word, **bounds)):  # type: ignore[arg-type]
+        for script in (
+            called_shell.submit(word, given, timeout_s=timeout_s, max_bytes=max_bytes),
+            called_shell.collect(word, timeout_s=timeout_s, max_bytes=max_bytes),
+        ):
             try:
                 printed = await self._exec(script, timeout_s + EXEC_S, user=self._user)
             except SandboxVanished:

@@ -153,6 +153,17 @@ async def test_whoever_kills_every_process_of_a_machine_still_gets_an_answer(san
     assert ended.output == "survived\n"
 
 
+async def test_an_agent_cannot_change_what_clears_its_machine(sandbox: KeptSandbox) -> None:
+    tried = await sandbox.run("T1_QUIET=true", timeout_s=10)
+    assert "readonly" in tried.output
+    await sandbox.run("unset T1_QUIET; sleep 1000 &", timeout_s=10)
+    cleared = await sandbox.run(
+        "$T1_QUIET; cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 1[0]00'", timeout_s=20
+    )
+    assert cleared.output.splitlines()[-1] == "0"
+    assert not cleared.shell_restarted
+
+
 async def test_what_ran_on_is_listed_and_dead_when_the_files_are_handed_out(sandbox: KeptSandbox) -> None:
     """Case F4."""
     await sandbox.run("echo left > /app/f; sleep 1234 &", timeout_s=10)
