@@ -264,8 +264,8 @@ function line(row, run, index) {
       h(
         "a",
         { href: link("rollout", { run, key: row.key }), title: row.task },
-        row.task,
-        h("span", { class: "dim" }, ` ${row.group}/${row.member}`),
+        h("span", { class: "task" }, row.task),
+        h("span", { class: "dim" }, `${row.group}/${row.member}`),
       ),
     ),
     cell(badge(row.outcome)),

@@ -9,7 +9,7 @@ const CURVES = [
   ["solve_rate", "Solve rate", pct],
   ["mean_passed_assertions", "Passed assertions"],
   ["gap", "Gap |Δ log-prob|"],
-  ["explained_variance", "Value fit (explained variance)"],
+  ["explained_variance", "Value fit"],
   ["approx_kl", "KL to the step's first policy"],
   ["loss", "Policy loss"],
   ["mean_turns", "Turns per rollout"],
