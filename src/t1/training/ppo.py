@@ -99,6 +99,7 @@ class PPOTrainer:
             raise ConfigError("ppo.baseline is group: a critic would learn and nobody would ask it; give none")
         if (policy is None or (critic is None and config.baseline == "critic")) and not ranks.apart:
             raise ConfigError("ppo: policy and critic are both needed, unless their ranks stand in groups apart")
+        ranks = ranks.training(next(body for body in bodies if body is not None))
         self.policy, self.critic, self.config, self.ranks = policy, critic, config, ranks
         self._replays = config.replay_routing and policy is not None and bool(routers(policy))
         self._pack_limit = pack_limit(next(body for body in bodies if body is not None), config.max_pack_tokens)
