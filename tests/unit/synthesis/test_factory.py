@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import Random
 
 import pyarrow.parquet as pq
 import pytest
@@ -142,17 +143,18 @@ def test_unknown_keys_name_the_nearest_one_and_a_resumed_run_refuses_another_con
 
 
 SCRIPT = """
-import asyncio, os, signal, sys
+import asyncio, os, signal, sys, threading
 from pathlib import Path
 from t1.sandboxes import NamespaceProvider
 from t1.synthesis.config import load_synth_config
 from t1.synthesis.factory import Factory, Parts
 from t1.synthesis.journal import Journal
-from t1.synthesis.programmatic.proposer import ProgrammaticProposer
 from t1.synthesis.seeds import taxonomy_seeds
 from t1.synthesis.trials import Ground
+from t1.testing.proposers import FakeProposer
 
-config = load_synth_config(None, [f"run.out={sys.argv[1]}", "run.num_seeds=3", "discriminating.max_mutants=2"])
+words = [f"run.out={sys.argv[1]}", "run.num_seeds=3", "discriminating.max_mutants=2", "discriminating.attacks=none"]
+config = load_synth_config(None, words)
 
 async def main():
     provider = NamespaceProvider()
@@ -161,9 +163,12 @@ async def main():
         def killed(*arguments):
             put(*arguments)
             if journal.num_steps() == int(sys.argv[2]):
-                os.kill(os.getpid(), signal.SIGKILL)
+                # At once, or in the midst of the next step.
+                threading.Timer(float(sys.argv[3]), os.kill, (os.getpid(), signal.SIGKILL)).start()
+                if float(sys.argv[3]) == 0.0:
+                    threading.Event().wait(60)
         journal.put = killed
-        parts = Parts(ProgrammaticProposer(0), Ground(provider))
+        parts = Parts(FakeProposer(), Ground(provider))
         await Factory(config, taxonomy_seeds(3), parts, journal).run()
     await provider.close()
 
@@ -177,21 +182,27 @@ def steps_of(out: Path) -> list[tuple[int, int, str, float]]:
         return db.execute("SELECT lineage, round, step, at FROM steps").fetchall()
 
 
-def test_a_run_that_was_killed_goes_on_where_it_was_and_ends_the_same(tmp_path):
+@pytest.mark.parametrize("seed", range(int(os.environ.get("T1_KILLS", "1"))))
+def test_a_run_that_was_killed_at_random_points_goes_on_each_time_and_ends_the_same(tmp_path, seed):
     if probe().confinement is None:
         pytest.skip("no namespaces here")
 
-    def run(out: Path, kill_at: int) -> int:
-        command = [sys.executable, "-c", SCRIPT, str(out), str(kill_at)]
-        return subprocess.run(command, env={**os.environ}, timeout=120, check=False).returncode
+    def run(out: Path, kill_at: int, delay_s: float = 0.0) -> int:
+        command = [sys.executable, "-c", SCRIPT, str(out), str(kill_at), str(delay_s)]
+        return subprocess.run(command, env={**os.environ}, timeout=300, check=False).returncode
 
-    killed = tmp_path / "killed"
-    assert run(killed, 7) == -signal.SIGKILL
-    before = steps_of(killed)
+    rng, killed, before = Random(seed), tmp_path / "killed", list[tuple[int, int, str, float]]()
+    points = sorted(rng.sample(range(1, 14), 3))
+    for point, delay_s in zip(points, (0.0, rng.uniform(0.01, 0.3), 0.0), strict=True):
+        if point <= len(before):
+            continue  # the step that was under way ended before the kill
+        assert run(killed, point, delay_s) == -signal.SIGKILL
+        now = steps_of(killed)
+        assert set(before) <= set(now) and len(now) >= point, "a step was done twice, or lost"
+        before = now
     assert run(killed, -1) == 0
     assert run(tmp_path / "whole", -1) == 0
-    after = steps_of(killed)
-    assert len(before) == 7 and set(before) <= set(after), "a step was done twice"
+    assert set(before) <= set(steps_of(killed)), "a step was done twice"
     digests = [{task.id: task.digest for task in reread(out)} for out in (killed, tmp_path / "whole")]
     assert digests[0] == digests[1] and digests[0]
     rows = pq.read_table(killed / "index.parquet").to_pylist()
