@@ -121,13 +121,21 @@ def compare_tasks(a: Mapping[str, Tally], b: Mapping[str, Tally]) -> Paired | No
     return Paired(
         num_tasks=len(shared),
         difference=float(differences.mean()),
-        ci95=bootstrap(differences),
+        ci95=_interval(differences),
         # With one attempt a task, the exact McNemar test is the sign test on the discordant tasks.
         mcnemar_p=sign_test(len(gained), len(lost)) if single else None,
         permutation_p=permutation_test(differences),
         gained=tuple(gained),
         lost=tuple(lost),
     )
+
+
+def _interval(differences: Floats) -> tuple[float, float]:
+    """Paired bootstrap over tasks; where no task changed, and it sees no spread, Wilson's bound of none in so many."""
+    if not differences.any():
+        most = wilson(0.0, len(differences))[1]
+        return -most, most
+    return bootstrap(differences)
 
 
 def permutation_test(differences: Floats, *, seed: int = 0) -> float:

@@ -100,7 +100,7 @@ def results_markdown(
 
 def comparison(pair: Paired, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """A paired comparison as JSON has it, with what else differed between the two evaluations."""
-    keys = [key for key in after if key != "policy" and before.get(key) != after[key]]
+    keys = [key for key in after if not key.startswith("policy") and before.get(key) != after[key]]
     return {
         "before": before["policy"],
         "after": after["policy"],

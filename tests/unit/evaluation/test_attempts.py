@@ -98,3 +98,12 @@ def test_the_permutation_test_agrees_with_all_sign_flips(differences):
     signs = np.array(np.meshgrid(*[[-1, 1]] * len(values))).reshape(len(values), -1)
     exact = (np.abs(values @ signs) >= abs(values.sum()) - 1e-9).mean()
     assert permutation_test(values) == pytest.approx(exact, abs=0.04)
+
+
+def test_where_no_task_changed_the_interval_still_knows_how_few_they_were():
+    few, many = ({str(i): (0, 2) for i in range(n)} for n in (10, 1000))
+    pairs = [compare_tasks(same, same) for same in (few, many)]
+    assert all(pair is not None and pair.difference == 0 and pair.permutation_p == 1 for pair in pairs)
+    (low, high), (lower, higher) = (pair.ci95 for pair in pairs if pair is not None)
+    assert low == -high and 0.2 < high < 0.3
+    assert lower == -higher and higher < 0.005
