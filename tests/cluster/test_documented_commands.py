@@ -22,7 +22,9 @@ from . import ranked
 
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 COMMANDS = [
-    line.strip() for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(("    t1 ", "    ray "))
+    line.strip()
+    for line in PAGE.read_text(encoding="utf-8").splitlines()
+    if line.startswith(("    t1 train ", "    ray "))
 ]
 SMALL = [
     "run.steps=1", "run.threads=1", "rollouts.tasks_per_step=4", "rollouts.group_size=1", "rollouts.max_concurrent=4",
