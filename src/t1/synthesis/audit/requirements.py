@@ -24,7 +24,7 @@ MIN_TOKEN = 2
 MIN_LINE, MAX_LINES = 8, 400
 _ARROW = re.compile(r"(?<=\w)\s*(=>|->|::|\|\|)\s*(?=\w)")
 _MODE_TOLD = re.compile(
-    r"\b(owner|permissions?|mode|modes|chmod|readable|writable|executable|private|[0-7]{3,4})\b", re.IGNORECASE
+    r"\b(owner|permissions?|mode|modes|chmod|readable|writable|executable|private)\b", re.IGNORECASE
 )
 _MODE = re.compile(r"stat -c ['\"]?%a\b[^\n]{0,120}?= *['\"]?([0-7]{3,4})\b")
 _TOKEN = re.compile(r"[A-Za-z_][\w-]*[A-Za-z0-9]|\d+(?:\.\d+)?")
@@ -140,7 +140,8 @@ class Statement:
             case "line":
                 return self._missing_line(demand.text)
             case "mode":
-                return "" if _MODE_TOLD.search(self._sources.instruction) else f"the mode {demand.text}"
+                told = demand.text in self._tokens or _MODE_TOLD.search(self._sources.instruction)
+                return "" if told else f"the mode {demand.text}"
             case "number":
                 return self._missing_number(demand.text)
         return self._missing_text(demand.text) or self._missing_arrow(demand.text)
