@@ -213,7 +213,8 @@ def timed_steps(world: int, num_rollouts: int, pack_tokens: int) -> list[float]:
 def against_trl(options: argparse.Namespace) -> dict[str, Any]:
     """What against_trl.py found."""
     unknown: dict[str, Any] = {"vs_trl": None, "vs_trl_cpu": None}
-    if subprocess.run([TRL_PYTHON, "-c", "import trl"], capture_output=True, check=False).returncode:
+    probe = [TRL_PYTHON, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('trl') is None)"]
+    if not TRL_PYTHON.exists() or subprocess.run(probe, check=False).returncode:
         print(f"TRL WAS NOT MEASURED: it is not in {TRL_PYTHON.parents[1].name}; make bench-train installs it there.")
         return unknown
     arguments = ("threads", "pairs", "rollouts")
