@@ -110,7 +110,7 @@ def prepare(
                 yield segments, rollout.outcome.reward
 
     stored = None if store is None else store_rollouts(store, sound())
-    rewarded = list(sound()) if stored is None else stored
+    rewarded: Sequence[tuple[Sequence[Trajectory], float]] = list(sound()) if stored is None else stored
     return Experience(
         rollouts=tuple(kept),
         trajectories=tuple(tuple(segments) for segments, _ in rewarded),
