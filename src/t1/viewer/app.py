@@ -285,4 +285,9 @@ async def serve(runs: Mapping[str, Run], port: int, ready: Callable[[str], None]
             app(runs), log_config=None, access_log=False, ws="none", server_header=False, timeout_graceful_shutdown=2
         )
         ready(f"http://127.0.0.1:{listener.getsockname()[1]}/")
-        await uvicorn.Server(config).serve(sockets=[listener])
+        server = uvicorn.Server(config)
+        try:
+            await server.serve(sockets=[listener])
+        except asyncio.CancelledError:
+            await server.shutdown(sockets=[listener])  # connections that browsers keep open, and the audits
+            raise
