@@ -21,6 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from t1.cli import main
 from t1.rollouts.store import read_step
+from t1.rollouts.token_stats import read_token_stats
 from t1.rundir import RunDir
 from t1.sandboxes import probe
 from t1.tracking import read_metrics
@@ -131,6 +132,10 @@ def test_the_quickstart_leaves_all_that_it_promises(tmp_path: Path, sandboxes: P
     assert sorted(path.stem for path in (run / "rollouts").glob("*.parquet")) == names
     counts = [pq.read_metadata(run / "rollouts" / f"{name}.parquet").num_rows for name in names]
     assert counts == [16, 8, 8, 8, 16, 16], "every rollout is stored, failed ones too"
+    for trajectory in read_step(run / "rollouts" / "rl-00001.parquet")[1]:
+        told = read_token_stats(run / "token_stats" / "rl-00001.parquet", trajectory)
+        assert told is not None, "what the trainer said of each token is stored too"
+        assert abs(told.logprobs - trajectory.logprobs[trajectory.mask]).mean() < 1e-3
     for checkpoint in ("sft", "rl/step-000002"):
         path = run / "checkpoints" / checkpoint
         model = AutoModelForCausalLM.from_pretrained(path)
