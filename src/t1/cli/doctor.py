@@ -132,9 +132,7 @@ def _harbor() -> Check:
         python = find_python()
     except UserError:
         absent = "no Python with it; needed only for its providers (Daytona, Modal, E2B, ...) and its agents"
-        return Check(
-            "harbor", State.ABSENT, absent, "under Python 3.12: pip install 't1[harbor]'"
-        )
+        return Check("harbor", State.ABSENT, absent, "under Python 3.12: pip install 't1[harbor]'")
     asked = [str(python), "-c", "from importlib.metadata import version; print(version('harbor'))"]
     found = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
     if found.returncode != 0:

@@ -58,11 +58,37 @@ class HarborMaker:
 
     async def stop(self, machine: Machine) -> None:
         """See `keeping.Maker.stop`. Compose would delete the image with the machine: the next one needs it."""
-        await machine.stop(delete=not isinstance(machine, DockerEnvironment))
+        if not isinstance(machine, DockerEnvironment):
+            await machine.stop(delete=True)
+            return
+        await machine.stop(delete=False)
+        # Harbor only warns where compose has failed.
+        if left := await _containers(machine):
+            await _engine(machine, "rm", "--force", "--volumes", *left)
+            if left := await _containers(machine):
+                raise RuntimeError(f"containers are left: {', '.join(left)}")
 
     def finds_again(self, order: Order) -> bool:
         """See `keeping.Maker.finds_again`: compose projects carry the session's name."""
         return issubclass(environment_class(order.environment), DockerEnvironment)
+
+
+async def _containers(machine: DockerEnvironment) -> list[str]:
+    """What is left of a session, by the label that compose gives it."""
+    label = f"label=com.docker.compose.project={machine.session_id}"
+    return (await _engine(machine, "ps", "--all", "--quiet", "--filter", label)).split()
+
+
+async def _engine(machine: DockerEnvironment, *words: str) -> str:
+    """What the engine's command line prints."""
+    process = await asyncio.create_subprocess_exec(
+        *type(machine).runtime().engine_cmd(*words),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    printed, _ = await process.communicate()
+    return printed.decode(errors="replace")
 
 
 def environment_class(name: str) -> type[BaseEnvironment]:

@@ -129,6 +129,7 @@ class Keeping:
         self._maker = maker
         self._machines: dict[str, tuple[Order, Machine]] = {}
         self._calls: dict[int, asyncio.Task[None]] = {}
+        self._stopping: dict[str, asyncio.Task[None]] = {}
         self._writer: asyncio.StreamWriter | None = None
 
     async def run(self) -> list[str]:
@@ -196,7 +197,7 @@ class Keeping:
             async with asyncio.timeout(timeout_s):
                 await machine.start(force_build=False)
         except BaseException as error:
-            await asyncio.shield(self._stop(wanted.session))
+            await self._stop(wanted.session)
             if isinstance(error, Exception) and self._maker.is_build_failure(error):
                 raise BuildFailed(str(error)[-2000:]) from error
             raise
@@ -235,9 +236,15 @@ class Keeping:
         await self._stop(session)
 
     async def _stop(self, session: str) -> None:
-        """Stop a machine for good; its record goes when it is gone."""
-        if session not in self._machines:
-            return
+        """Stop a machine for good, once however many ask, and to the end whoever is cancelled."""
+        if session in self._machines and session not in self._stopping:
+            stopping = self._stopping[session] = asyncio.create_task(self._stop_once(session))
+            stopping.add_done_callback(lambda done: self._stopping.pop(session))
+        if session in self._stopping:
+            await asyncio.shield(self._stopping[session])
+
+    async def _stop_once(self, session: str) -> None:
+        """The record of a machine goes when it is gone."""
         order, machine = self._machines[session]
         try:
             async with asyncio.timeout(STOP_S):
