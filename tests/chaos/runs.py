@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,16 @@ def command(run: Path, sandboxes: Path, *, program: str = MAIN) -> list[str]:
     return [sys.executable, "-c", program, "train", *arguments]
 
 
-def finish(line: Sequence[str], *, timeout_s: float = 240.0) -> tuple[int, str]:
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The run that nothing happened to."""
+
+    path: Path
+    seconds: float
+    """What it took, here and now."""
+
+
+def finish(line: Sequence[str], *, timeout_s: float) -> tuple[int, str]:
     """Let a command run to its end: (exit status, what it said)."""
     done = subprocess.run(line, capture_output=True, text=True, timeout=timeout_s, start_new_session=True)
     return done.returncode, done.stdout + done.stderr

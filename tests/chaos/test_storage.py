@@ -17,7 +17,7 @@ import pytest
 
 from t1.sandboxes import probe
 
-from .runs import LAST, MAIN, NUM_STEPS, assert_same, command, finish, trials
+from .runs import LAST, MAIN, NUM_STEPS, Whole, assert_same, command, finish, trials
 
 pytestmark = pytest.mark.skipif(probe().confinement is None, reason="this host cannot open sandboxes")
 
@@ -41,15 +41,17 @@ def sandboxes() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """The run that nothing happened to."""
     root = Path(tempfile.mkdtemp(prefix="t1-chaos-"))
     root.chmod(0o711)
     path = tmp_path_factory.mktemp("whole") / "run"
-    status, said = finish(command(path, root))
+    began = time.monotonic()
+    status, said = finish(command(path, root), timeout_s=900.0)
+    seconds = time.monotonic() - began
     shutil.rmtree(root, ignore_errors=True)
     assert status == 0, said[-2000:]
-    return path
+    return Whole(path, seconds)
 
 
 def in_namespace(script: str, *arguments: str) -> list[str]:
@@ -59,14 +61,14 @@ def in_namespace(script: str, *arguments: str) -> list[str]:
 
 
 @pytest.mark.parametrize("share", [0.3, 0.7])
-@pytest.mark.fault("disk full, then room again", bound_s=240)
-def test_the_disk_is_full(whole: Path, account, tmp_path: Path, sandboxes: Path, share: float) -> None:
+@pytest.mark.fault("disk full, then room again", runs=4)
+def test_the_disk_is_full(whole: Whole, account, tmp_path: Path, sandboxes: Path, share: float) -> None:
     """On a file system of its own that is too small: the run stops with the reason, and goes on where there is room."""
     place = tmp_path / "small"
     place.mkdir()
     if subprocess.run(in_namespace('mount -t tmpfs -o size=1m tmpfs "$1"', str(place)), check=False).returncode:
         pytest.skip("this host gives no mounts of one's own")
-    kept, room = tmp_path / "kept", int(share * _size(whole))
+    kept, room = tmp_path / "kept", int(share * _size(whole.path))
     script = f"""
     mount -t tmpfs -o size={room} tmpfs "$1"; shift
     kept="$1"; place="$2"; shift 2
@@ -75,45 +77,47 @@ def test_the_disk_is_full(whole: Path, account, tmp_path: Path, sandboxes: Path,
     exit $status
     """
     run = place / "run"
-    status, _ = finish(in_namespace(script, str(place), str(kept), str(run), *command(run, sandboxes)))
+    status, _ = finish(
+        in_namespace(script, str(place), str(kept), str(run), *command(run, sandboxes)), timeout_s=account.bound_s
+    )
     said = Path(f"{kept}.first").read_text()
     assert status not in (0, -signal.SIGKILL) and "Traceback" not in said, said[-2000:]
     assert re.search("No space left|disk is full|could not be written", said), said[-2000:]
-    status, said = finish(command(kept, sandboxes))
+    status, said = finish(command(kept, sandboxes), timeout_s=account.bound_s)
     assert status == 0, said[-2000:]
-    assert_same(whole, kept)
-    account.settle(trials(whole), trials(kept), relaunched=1)
+    assert_same(whole.path, kept)
+    account.settle(trials(whole.path), trials(kept), relaunched=1)
 
 
-@pytest.mark.fault("corrupt checkpoint, the newest", bound_s=240)
-def test_the_newest_checkpoint_is_corrupt(whole: Path, account, tmp_path: Path, sandboxes: Path) -> None:
+@pytest.mark.fault("corrupt checkpoint, the newest", runs=4)
+def test_the_newest_checkpoint_is_corrupt(whole: Whole, account, tmp_path: Path, sandboxes: Path) -> None:
     """Cases P3, B1: the one before it is taken, and what was learned since is learned again from the same rollouts."""
     run = tmp_path / "run"
-    shutil.copytree(whole, run)
+    shutil.copytree(whole.path, run)
     weights = run / LAST / "model.safetensors"
     with weights.open("r+b") as file:
         file.seek(weights.stat().st_size // 2)
         byte = file.read(1)
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte[0] ^ 0x10]))
-    status, said = finish(command(run, sandboxes))
+    status, said = finish(command(run, sandboxes), timeout_s=account.bound_s)
     assert status == 0, said[-2000:]
-    assert_same(whole, run)
-    account.settle(trials(whole), trials(run), relaunched=1)
+    assert_same(whole.path, run)
+    account.settle(trials(whole.path), trials(run), relaunched=1)
 
 
-@pytest.mark.fault("wall clock jumps by days", bound_s=240)
-def test_the_clock_jumps(whole: Path, account, tmp_path: Path, sandboxes: Path) -> None:
+@pytest.mark.fault("wall clock jumps by days", runs=4)
+def test_the_clock_jumps(whole: Whole, account, tmp_path: Path, sandboxes: Path) -> None:
     """Bounds and order hang on the monotonic clock alone."""
     run = tmp_path / "run"
-    status, said = finish(command(run, sandboxes, program=JUMPING))
+    status, said = finish(command(run, sandboxes, program=JUMPING), timeout_s=account.bound_s)
     assert status == 0, said[-2000:]
-    assert_same(whole, run)
-    account.settle(trials(whole), trials(run))
+    assert_same(whole.path, run)
+    account.settle(trials(whole.path), trials(run))
 
 
-@pytest.mark.fault("driver killed, at a random instant", bound_s=240)
-def test_the_driver_is_killed(whole: Path, account, tmp_path: Path, sandboxes: Path) -> None:
+@pytest.mark.fault("driver killed, at a random instant", runs=6)
+def test_the_driver_is_killed(whole: Whole, account, tmp_path: Path, sandboxes: Path) -> None:
     """Cases P3, B1: among others while it publishes or writes a checkpoint."""
     run, rng, kills = tmp_path / "run", random.Random(time.time_ns()), 0
     while kills < 2 and not (run / LAST).is_dir():
@@ -127,10 +131,10 @@ def test_the_driver_is_killed(whole: Path, account, tmp_path: Path, sandboxes: P
             time.sleep(rng.uniform(0.0, 0.5))
             process.kill()
         kills += 1
-    status, said = finish(command(run, sandboxes))
+    status, said = finish(command(run, sandboxes), timeout_s=account.bound_s)
     assert status == 0, said[-2000:]
-    assert_same(whole, run)
-    account.settle(trials(whole), trials(run), relaunched=kills)
+    assert_same(whole.path, run)
+    account.settle(trials(whole.path), trials(run), relaunched=kills)
 
 
 def _size(folder: Path) -> int:
