@@ -105,7 +105,7 @@ def _width(text: str) -> int:
     return max(MIN_WIDTH, min(longest + 1, MAX_WIDTH))
 
 
-class _Screen(pyte.Screen):  # type: ignore[misc]
+class _Screen(pyte.Screen):
     """A screen of HEIGHT rows, and every row that scrolled out above it."""
 
     def __init__(self, width: int) -> None:
