@@ -77,8 +77,8 @@ def _print(console: Console, made: Plan, title: str, known: Known) -> None:
     moved = {
         "published to the samplers": f"{made.published_bytes / GB:8.2f} GB",
         "routing of the rollouts, in files": f"{made.routed_bytes / GB:8.2f} GB, {shape.row_bytes} bytes a token",
-        "controller, private memory at most": f"{made.controller_bytes / GB:8.3f} GB",
-        "each rank's host, private memory at most": f"{made.host_bytes / GB:8.2f} GB",
+        "trajectories in the run's process at most": f"{made.controller_bytes / GB:8.3f} GB",
+        "trajectories on each rank's host at most": f"{made.host_bytes / GB:8.2f} GB",
     }
     console.print(_table("A step moves and holds", moved))
     times = {what: f"{seconds:8.1f} s" for what, seconds in made.seconds.items()}
