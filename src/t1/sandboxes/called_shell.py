@@ -104,7 +104,7 @@ echo $$ >@P@/client
 now; until=$((n + @BOUND_US@)); ending=
 while :; do
   if ! alive; then
-    while IFS=' ' read -r -t 0.5 word status directory <&9; do [ "$word" = gone ] && break; done
+    while IFS=' ' read -r -t 5 word status directory <&9; do [ "$word" = gone ] && break; done
     [ "$word" = gone ] || status=-1
     finish "${ending:-gone}" "$status" /
   fi
