@@ -38,8 +38,6 @@ def plan(
 ) -> int:
     """Print what a GPU will hold, what moves in a step and how long it may take. Exit code 1: it does not fit."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    import torch
-
     from t1.training.known_models import known_model
     from t1.training.layout import Layout
     from t1.training.machines import gpu_named
@@ -49,7 +47,7 @@ def plan(
 
     known, machine = known_model(model), gpu_named(gpu)
     Layout(gpus, experts or 1, context)  # refuses before the model is built
-    shape = shape_of(meta_model(known.config, torch.bfloat16))
+    shape = shape_of(meta_model(known.config))
     layout = Layout(gpus, experts or usual_experts(shape, gpus, machine), context)
     work = Workload(rollouts, tokens, minibatches, epochs)
     made = make_plan(known.config, shape, layout, machine, work, recipe=Recipe(), efficiency=efficiency)

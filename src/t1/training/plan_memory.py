@@ -84,7 +84,7 @@ def imaginary_ranks(layout: Layout) -> Iterator[Ranks]:
         dist.destroy_process_group()
 
 
-def meta_model(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+def meta_model(config: PreTrainedConfig, dtype: torch.dtype = torch.bfloat16) -> PreTrainedModel:
     """The whole model, without memory."""
     loader: Any = AutoModelForCausalLM
     with torch.device("meta"):
