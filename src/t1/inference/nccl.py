@@ -1,10 +1,10 @@
 """Weights from the trainer's GPUs into an engine's, over NCCL and past the disk.
 
-UNTESTED ON GPUS: written against vLLM 0.30's and SGLang 0.5.23's sources; no machine with two GPUs was at hand. Our side
-of SGLang's transfer is tested over gloo, against a receiver of our own (`t1.testing.receiver`), and over NCCL by
-`make test-gpu`; vLLM's was never run. `RemoteSampler.publish` (from disk) is what real engines were tested with. After
-the first use on real GPUs run the preflight with publishing (`t1 doctor --engine URL --model PATH --weights-dir DIR`)
-before anything is trained.
+UNTESTED ON GPUS: written against vLLM 0.30's and SGLang 0.5.23's sources; no machine with two GPUs was at hand. Our
+side of SGLang's transfer is tested over gloo, against a receiver of our own (`t1.testing.receiver`), and over NCCL by
+`make test-gpu`; vLLM's was never run. `RemoteSampler.publish` (from disk) is what real engines were tested with.
+After the first use on real GPUs run the preflight with publishing (`t1 doctor --engine URL --model PATH --weights-dir
+DIR`) before anything is trained.
 
 The trainer is rank 0 of a group of its own with all workers of one engine; both sides must be in the same collective at
 the same time, so that the engine is told in one thread while this one broadcasts. Boundary: the transfer. Holding
