@@ -39,8 +39,9 @@ class RunSection(Section):
     """Decides tasks, demonstrations, initial weights and draws."""
     steps: int = Field(90, ge=1)
     """PPO steps."""
-    budget_s: float | None = Field(840.0, gt=0)
-    """Seconds for the whole quickstart: PPO begins no step that would leave no time for the last evaluation."""
+    budget_s: float = Field(840.0, ge=0)
+    """Seconds for the whole quickstart: PPO begins no step that would leave no time for the last evaluation.
+    0 = no limit."""
     checkpoint_every: int = Field(10, ge=1)
     """Steps between checkpoints; the last step always writes one."""
     keep_checkpoints: int = Field(2, ge=1)

@@ -103,7 +103,7 @@ def split_train(suite: Suite, num_demonstrations: int) -> tuple[tuple[Task, ...]
 
 def rl_deadline(config: RunConfig, started: float) -> float | None:
     """When PPO must begin no further step, so that the whole fits the budget."""
-    if config.run.budget_s is None:
+    if not config.run.budget_s:
         return None
     return started + config.run.budget_s * (1 - FINAL_EVALUATION_SHARE)
 

@@ -1,9 +1,12 @@
 """Configuration: one file, overrides on top, and mistakes answered in one line."""
 
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from t1.config import RunConfig, config_keys, differing_keys, load_config, nearest_key, write_config
 from t1.errors import ConfigError
@@ -93,6 +96,21 @@ def test_a_file_that_is_no_toml_or_not_there_is_one_line(tmp_path: Path):
     path.write_text("[ppo\nlr = 1")
     assert str(path) in refused(path=path)
     assert f"did you mean {path}?" in refused(path=tmp_path / "rum.toml")
+
+
+def sections(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    for name, field in model.model_fields.items():
+        inner = field.default
+        yield from (
+            sections(type(inner), f"{prefix}{name}.") if isinstance(inner, BaseModel) else [(prefix + name, field)]
+        )
+
+
+def test_a_key_that_can_be_unset_is_unset_by_default():
+    """TOML has no null: what is unset is absent from a run's config.toml, and an absent key reads as its default."""
+    assert not [
+        key for key, field in sections(RunConfig) if "None" in str(field.annotation) and field.default is not None
+    ]
 
 
 def test_a_written_configuration_reads_back_the_same(tmp_path: Path):
