@@ -113,6 +113,9 @@ test-gpu: $(STAMP) ## what only CUDA devices can show: FSDP over NCCL, half prec
 	this torch sees no CUDA device. On a machine with one, install a torch built for it into $(VENV) and run make test-gpu again."
 	$(BIN)/python -m pytest -m gpu -ra tests/gpu tests/distributed
 
+test-plan: $(STAMP) ## the memory that t1 plan says beside what the allocators of two real ranks hold, within a tenth
+	$(BIN)/python -m pytest -m "memory or slow" --durations=5 tests/unit/training/test_plan_memory.py
+
 test-dataplane: $(STAMP) ## 512 rollouts of 50 000 tokens with routing, written and read by reference within the memory of t1 plan (10 GB of disk)
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && for role in controller rank; do \
 		$(BIN)/python -m t1.testing.dataplane "$$folder" 512 50000 $$role || exit 1; done
