@@ -26,7 +26,6 @@ from typing import Any
 
 from t1.testing.viewed_runs import write_crowded_run
 
-DRAWN = "() => { const m = document.getElementById('main'); return m.dataset.ready && !m.hasAttribute('aria-busy'); }"
 BOTTOM = "(box) => { box.scrollTop = box.scrollHeight; }"
 KEY = "rl-00000/5/0/shell/task-005"
 
@@ -35,7 +34,7 @@ def timed(page: Any, act: Callable[[], Any], until: str) -> float:
     """Milliseconds from an act until the condition holds, looked at once a frame."""
     started = time.perf_counter()
     act()
-    page.wait_for_function(until, polling="raf")
+    page.wait_for_function(f"() => Boolean({until})", polling="raf")  # a bare expression would need eval
     return (time.perf_counter() - started) * 1000
 
 
@@ -58,7 +57,7 @@ def measure(page: Any, site: str, repeats: int) -> dict[str, Any]:
             timed(page, lambda n=number: page.locator("#task").fill(f"task-{700 + n}"), f"{total} !== '{everything}'")
         )
         page.goto(f"{site}rollouts?run=crowded")
-        page.wait_for_function(rows)
+        page.wait_for_function(f"() => {rows}")
         button = page.locator(".head button", has_text="Tokens")
         samples["sort"].append(
             timed(page, button.click, "document.querySelector('[aria-sort]')?.innerText.includes('Tokens')")
@@ -70,7 +69,7 @@ def measure(page: Any, site: str, repeats: int) -> dict[str, Any]:
             timed(page, go(f"rollout?run=crowded&key={KEY}"), "document.querySelector('.stream')")
         )
     page.goto(f"{site}rollouts?run=crowded")
-    page.wait_for_function(rows)
+    page.wait_for_function(f"() => {rows}")
     figures = {f"{name}_ms": round(statistics.median(values), 1) for name, values in samples.items()}
     return {"cold_list_ms": round(cold, 1), **figures, "rows": page.locator(".inner .row").count()}
 
@@ -89,17 +88,19 @@ def main() -> None:
         sys.exit("bench_viewer needs Chromium: install the package chromium")
     with tempfile.TemporaryDirectory(prefix="t1-bench-viewer-") as root:
         write_crowded_run(Path(root) / "crowded", num_rollouts=asked.rollouts)
-        command = [sys.executable, "-m", "t1", "view", root, "--port", "0"]
+        command = [sys.executable, "-u", "-m", "t1", "view", root, "--port", "0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1) as server:
-            assert server.stdout is not None
-            site = server.stdout.readline().split()[0]
-            with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-                page = browser.new_page(viewport={"width": 1440, "height": 900})
-                page.set_default_timeout(120_000)
-                figures = measure(page, site, asked.repeats)
-                browser.close()
-            server.terminate()
+            try:
+                assert server.stdout is not None
+                site = server.stdout.readline().split()[0]
+                with sync_playwright() as playwright:
+                    browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+                    page = browser.new_page(viewport={"width": 1440, "height": 900})
+                    page.set_default_timeout(120_000)
+                    figures = measure(page, site, asked.repeats)
+                    browser.close()
+            finally:
+                server.terminate()
     load = round(os.getloadavg()[0], 1)
     print(json.dumps({"bench": "viewer", "rollouts": asked.rollouts, **figures, "load": load}))
 
