@@ -24,20 +24,21 @@ MAX_INLINE_CHARS = 48 << 10
 # Kills what started at $1 (clock ticks) or later and prints `pid words`. Process 1, whoever calls, the pids after $1
 # and whoever started them are spared: a provider may have servants of its own among the processes.
 _QUIET = r"""
-since=$1; shift; spared=" 1 "
+since=$1; shift; spared=" 1 "; told=" "
 for p in $BASHPID "$@"; do
   while [ "${p:-0}" -gt 1 ]; do
     spared="$spared$p "; line=; IFS= read -r -d '' line <"/proc/$p/stat"; set -- ${line##*) }; p=$2
   done 2>/dev/null
 done
-for round in 1 2 3 4 5 6 7 8 9 10; do
-  killed=
+for round in {1..40}; do
+  killed=; [ $round -lt 4 ] || sleep 0.05
   for folder in /proc/[0-9]*; do
     line=; IFS= read -r -d '' line <"$folder/stat"; set -- ${line##*) }
     [ "${20:-0}" -ge "$since" ] && [ "$1" != Z ] && [ "$1" != X ] || continue
     pid=${folder#/proc/}; case "$spared" in *" $pid "*) continue ;; esac
     words=; while IFS= read -r -d '' word; do words="$words$word "; done <"$folder/cmdline"
-    kill -9 "$pid" && killed=1 && printf '%s %s\n' "$pid" "${words:0:300}"
+    kill -9 "$pid" && killed=1 || continue
+    case "$told" in *" $pid "*) ;; *) told="$told$pid "; printf '%s %s\n' "$pid" "${words:0:300}" ;; esac
   done 2>/dev/null
   [ -n "$killed" ] || exit 0
 done
@@ -65,12 +66,13 @@ done
 
 _START = r"""
 [ -e @P@/pid ] && bash @P@/quiet @SINCE@ >/dev/null 2>&1
-rm -f @P@/in @P@/done @P@/pid @P@/cmd @P@/out @P@/end
+rm -f @P@/in @P@/done @P@/pid @P@/cmd @P@/out @P@/end @P@/gone
 mkfifo @P@/in @P@/done || exit 1
 exec 9<>@P@/done
 directory=@DIRECTORY@; [ -n "$directory" ] || directory=$PWD; [ "$directory" != / ] || directory=@FALLBACK@
 apart=; command -v setsid >/dev/null && apart=setsid
-$apart bash -c 'bash --norc --noprofile -c "$1" bash "$2" "$3"; builtin printf "gone %d /\n" $? 1<>@P@/done' \
+$apart bash -c 'bash --norc --noprofile -c "$1" bash "$2" "$3"; word="gone $? /"
+  builtin printf "%s\n" "$word" >@P@/gone; builtin printf "%s\n" "$word" 1<>@P@/done' \
   t1 @LOOP@ "$directory" @FALLBACK@ </dev/null >/dev/null 2>&1 9<&- &
 IFS=' ' read -r -t @BOUND@ word status directory <&9 && [ "$word" = ready ] || exit 1
 printf '\nT1:@W@ ready 0 0 %s\n\nT1:@W@ end\n' "$directory"
@@ -78,7 +80,7 @@ printf '\nT1:@W@ ready 0 0 %s\n\nT1:@W@ end\n' "$directory"
 
 _SUBMIT = r"""
 alive || { printf '\nT1:@W@ lost 0 0 /\n\nT1:@W@ end\n'; exit 0; }
-IFS= read -r -d '' line </proc/$$/stat; set -- ${line##*) }; echo "${20}" >@P@/since
+sleep 0.011; (IFS= read -r -d '' line </proc/$BASHPID/stat; set -- ${line##*) }; echo "${20}" >@P@/since)
 @GIVE@
 printf '%s\n' @W@ 1<>@P@/in
 """
@@ -104,7 +106,10 @@ echo $$ >@P@/client
 now; until=$((n + @BOUND_US@)); ending=
 while :; do
   if ! alive; then
-    while IFS=' ' read -r -t 5 word status directory <&9; do [ "$word" = gone ] && break; done
+    # The word may have gone to a call whose answer was lost: then it stands in the file.
+    while ! { IFS=' ' read -r word status directory <@P@/gone; } 2>/dev/null; do
+      IFS=' ' read -r -t 5 word status directory <&9 && [ "$word" != gone ] || break
+    done
     [ "$word" = gone ] || status=-1
     finish "${ending:-gone}" "$status" /
   fi

@@ -17,6 +17,7 @@ import platform
 import random
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,16 @@ APART = ("dev", "etc", "proc", "sys", "tests", "tmp")
 """Of a root file system: what every sandbox has in its own way."""
 SHIFTED_UIDS = (0x70000000, 0x7FFFFFF0)
 """A range that no distribution hands out (systemd leaves it unused)."""
+
+_MEANT_FOR_US = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+)
 
 
 class Confinement(StrEnum):
@@ -101,6 +112,7 @@ def command_line(
         who = (f"--reuid={uid}", f"--regid={uid}", "--clear-groups")
         inner = [_tool("setpriv"), *who, "--inh-caps=-all", "--bounding-set=-all", *inner]
     return [
+        *_undisturbed(),
         *(_as_uid(uid) if way is Confinement.SHIFTED else ()),
         _tool("bwrap"),
         *_namespaces(way),
@@ -127,6 +139,12 @@ def _namespaces(way: Confinement) -> Iterator[str]:
         yield from ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP")
     else:
         yield from ("--unshare-user", "--disable-userns", "--uid", "0", "--gid", "0")
+
+
+def _undisturbed() -> Iterator[str]:
+    """Under nohup, or in the background of a script, we ignore signals that programs of a sandbox must not ignore."""
+    if any(signal.getsignal(number) is signal.SIG_IGN for number in _MEANT_FOR_US):
+        yield from (_tool("env"), "--default-signal")
 
 
 def _as_uid(uid: int) -> Iterator[str]:

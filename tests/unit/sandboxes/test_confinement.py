@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -169,3 +170,20 @@ def test_a_tasks_variables_never_reach_bubblewrap_itself() -> None:
     cut = words.index("--setenv")
     assert words[cut : cut + 3] == ["--setenv", "LD_PRELOAD", "/app/x.so"]
     assert not any(word.startswith("LD_PRELOAD=") for word in words)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+async def test_signals_that_we_ignore_reach_a_sandbox_s_programs(
+    way: Confinement, confined: Confinement, make_task: Callable[..., Task]
+) -> None:
+    """Under nohup, and in the background of a script, a program is started with them ignored."""
+    ours = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)}
+    provider = NamespaceProvider(confinement=way)
+    try:
+        sandbox = await provider.open(make_task())
+        ignored = int(await output(sandbox, "bash -c 'grep SigIgn /proc/self/status' | cut -f 2"), 16)
+        assert not any(ignored & 1 << number - 1 for number in ours)
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+        await provider.close()
