@@ -63,7 +63,7 @@ def open_learner(
 ) -> Iterator[Learner]:
     """The trainer of the policy at `start`, while this is open.
 
-    `folder`: the run's own, where ranks log, publish and find each step's trajectories. `cluster`: of a spread run;
+    `folder`: the run's own, where ranks log and publish. `cluster`: of a spread run;
     None = this machine.
     """
     temperature = config.harness.sampling.temperature
@@ -85,7 +85,6 @@ def open_learner(
                 device_type=plan.device_type,
                 start_s=section.start_s,
                 step_s=section.step_s,
-                batches=folder.absolute(),
             )
         )
         try:

@@ -21,7 +21,6 @@ from t1.cluster.posts import Cluster, Needs, Post, Reservation
 from t1.cluster.words import quoted
 from t1.errors import InfrastructureError, ProcessLost
 from t1.rollouts.background import LoopThread
-from t1.training.dataplane import TrajectoryWriter
 from t1.types import Trajectory
 
 Build: TypeAlias = Callable[[int, int], Any]
@@ -122,11 +121,10 @@ class RankedTrainer:
         *,
         runner: LoopThread,
         step_s: float,
-        batches: Path | None = None,
     ) -> None:
         """Use `open_ranks`."""
         self._cluster, self._posts, self._reservation = cluster, tuple(posts), reservation
-        self._runner, self._step_s, self._batches = runner, step_s, batches
+        self._runner, self._step_s = runner, step_s
 
     @property
     def num_steps(self) -> int:
@@ -144,22 +142,8 @@ class RankedTrainer:
         return self.tell("credit")
 
     def step(self, rollouts: Sequence[tuple[Sequence[Trajectory], float]]) -> Mapping[str, float]:
-        """See `protocols.Trainer.step`. The rollouts are put down once; each rank reads what it needs of them."""
-        stats: Mapping[str, float]
-        if self._batches is None:
-            stats = self.tell("step", list(rollouts))
-            return stats
-        path = self._batches / "batch.arrow"
-        try:
-            with TrajectoryWriter(path) as writer:
-                for segments, reward in rollouts:
-                    writer.write(segments, reward)
-        except OSError as error:
-            raise InfrastructureError(f"{path}: the step's trajectories could not be written: {error}") from error
-        try:
-            stats = self.tell("step", path)
-        finally:
-            path.unlink(missing_ok=True)
+        """See `protocols.Trainer.step`. Stored rollouts travel as a path, and each rank reads its own packs."""
+        stats: Mapping[str, float] = self.tell("step", rollouts)
         return stats
 
     def save(self, path: Path, *, tokenizer_from: Path | None = None) -> None:
@@ -249,12 +233,8 @@ async def open_ranks(
     start_s: float = 600.0,
     step_s: float = 7200.0,
     name: str = "trainer",
-    batches: Path | None = None,
 ) -> RankedTrainer:
     """Start the ranks in one reservation, let them meet at rank 0, and make a trainer in each.
-
-    `batches`: a directory that all of them see, through which `step` hands them the path of its trajectories (see
-    `t1.training.dataplane`); None = they are sent.
 
     Run it in `runner`, which the trainer is called through afterwards. InfrastructureError, with nothing left behind,
     when some rank does not come.
@@ -279,4 +259,4 @@ async def open_ranks(
         if isinstance(error, ExceptionGroup):
             error = await _cause(cluster, posts, error)
         raise error
-    return RankedTrainer(cluster, posts, reservation, runner=runner, step_s=step_s, batches=batches)
+    return RankedTrainer(cluster, posts, reservation, runner=runner, step_s=step_s)

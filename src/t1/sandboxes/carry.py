@@ -14,7 +14,9 @@ from typing import IO
 from t1.sandboxes.dockerfile import SYSTEM
 from t1.sandboxes.untar import lay_out
 
-UNCARRIED = frozenset({*SYSTEM, "boot", "logs", "run"})
+OF_THE_IMAGE = frozenset({*SYSTEM, "boot"})
+"""Top-level directories that are the image's in every sandbox."""
+UNCARRIED = OF_THE_IMAGE | {"logs", "run"}
 """Top-level directories that always come from the image (or the verifier), whatever the agent did there."""
 
 
@@ -40,7 +42,7 @@ def changed_outside(diff: str, *, most: int = 5000) -> tuple[str, ...]:
     """The paths that changed where nothing is carried from, directories that only hold them left out."""
     changed = [line.partition(" ")[2] for line in diff.splitlines()[: 4 * most]]
     holders = {path.rpartition("/")[0] for path in changed}
-    outside = (path for path in changed if path.lstrip("/").partition("/")[0] in {*SYSTEM, "boot"})
+    outside = (path for path in changed if path.lstrip("/").partition("/")[0] in OF_THE_IMAGE)
     return tuple(itertools.islice((path for path in outside if path not in holders), most))
 
 

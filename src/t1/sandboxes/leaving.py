@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from t1.sandboxes.called_shell import PLACE
-from t1.sandboxes.carry import UNCARRIED
-from t1.sandboxes.dockerfile import SYSTEM
+from t1.sandboxes.carry import OF_THE_IMAGE, UNCARRIED
 
 KEPT_LOGS = ("logs/agent", "logs/verifier")
 MAX_LISTING_BYTES = 8 << 20
@@ -83,7 +82,7 @@ def read_listing(since: Mark, printed: str) -> Left:
         return Left(tuple(sorted(carriable)), (), TOO_MANY if full else NO_FIND)
     touched = {_top(path) for _, path in changed} | (since.tops - tops)
     holders = {path.rpartition("/")[0] for _, path in changed}
-    outside = [path for kind, path in changed if _top(path)[1:] in {*SYSTEM, "boot"} and path not in holders]
+    outside = [path for kind, path in changed if _top(path)[1:] in OF_THE_IMAGE and path not in holders]
     special = [path for kind, path in changed if kind not in "fdl" and _top(path) in carriable]
     return Left(tuple(sorted(touched & carriable)), (*outside, *special)[:MAX_LISTED])
 

@@ -18,7 +18,15 @@ _DEFAULT = PoolLimits()
 
 
 def make_provider(
-    kind: str = "namespaces",
+    kind: str = "namespaces", *, pool: Mapping[str, Any] | None = None, **settings: Any
+) -> SandboxProvider:
+    """A `plain_provider`, behind a pool where `pool` (keys of `[sandboxes.pool]`) bounds anything."""
+    provider, limits = plain_provider(kind, **settings), pool_limits(**(pool or {}))
+    return provider if limits is None else SandboxPool(provider, limits)
+
+
+def plain_provider(
+    kind: str,
     *,
     root: str = "",
     rootfs: str = "",
@@ -30,9 +38,8 @@ def make_provider(
     environment: str = "",
     options: Mapping[str, Any] | None = None,
     python: str = "",
-    pool: Mapping[str, Any] | None = None,
 ) -> SandboxProvider:
-    """Sandboxes of this kind, behind a pool where `pool` bounds anything (keys of `[sandboxes.pool]`).
+    """Sandboxes of this kind.
 
     `network`: "none", "listed" (the hosts that a task's allow-list names), or "all" (also every public host, for tasks
     that ask for the network); always through a proxy, of harbor by the provider's own means, and "provider" leaves it
@@ -40,12 +47,6 @@ def make_provider(
     `environment`, `options` and `python` are of harbor, see HarborProvider; `reach` and `readable` of the others, see
     NamespaceProvider. Raises ConfigError for a setting that the kind does not have.
     """
-    if limits := pool_limits(**(pool or {})):
-        provider = make_provider(
-            kind, root=root, rootfs=rootfs, image=image, network=network, label=label, reach=reach, readable=readable,
-            environment=environment, options=options, python=python,
-        )  # fmt: skip
-        return SandboxPool(provider, limits)
     place = Path(root) if root else None
     if kind == "harbor":
         if rootfs:

@@ -78,7 +78,7 @@ class StoredRollouts(Sequence["Rewarded"]):
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.absolute()
         self._rollouts = read_rewarded(path)
 
     def __len__(self) -> int:
@@ -98,10 +98,16 @@ class StoredRollouts(Sequence["Rewarded"]):
 
 
 def store_rollouts(path: Path, rollouts: Iterable[Rewarded]) -> StoredRollouts:
-    """Write rollouts to `path`, over what was there before; those of an iterator are never held together."""
-    with TrajectoryWriter(path) as writer:
-        for segments, reward in rollouts:
-            writer.write(segments, reward)
+    """Write rollouts to `path`, over what was there before; those of an iterator are never held together.
+
+    Raises RunError where the disk does not take them.
+    """
+    try:
+        with TrajectoryWriter(path) as writer:
+            for segments, reward in rollouts:
+                writer.write(segments, reward)
+    except OSError as error:
+        raise RunError(f"{path}: the step's trajectories could not be written: {error}") from error
     return StoredRollouts(path)
 
 

@@ -6,7 +6,7 @@ Boundary: one rank's share of a trainer; who starts the ranks and calls them tog
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,9 @@ from safetensors import SafetensorError
 from t1.errors import InfrastructureError
 from t1.inference.models import empty_model, use_threads
 from t1.inference.published import PublishedWeights, forget_old, version_path
-from t1.training.batches import Rewarded
 from t1.training.checkpoints import copy_tokenizer
 from t1.training.config import PPOConfig
 from t1.training.critic import Critic
-from t1.training.dataplane import read_rewarded
 from t1.training.layout import Layout
 from t1.training.loading import load_nets
 from t1.training.ppo import PPOTrainer
@@ -37,10 +35,6 @@ class PPORank(PPOTrainer):
     directory: Path
     """Where versions are published: seen by all ranks and engines under this path."""
     tokenizer_from: Path
-
-    def step(self, rollouts: Sequence[Rewarded] | Path) -> dict[str, float]:
-        """See `PPOTrainer.step`; the rollouts, or the file that has them: this rank reads its own packs of it."""
-        return super().step(read_rewarded(rollouts) if isinstance(rollouts, Path) else rollouts)
 
     def weights(self) -> Mapping[str, Any]:
         """Write the policy for the engines; every rank calls it, and all get the reference."""

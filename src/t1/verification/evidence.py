@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from t1.errors import SandboxError, SandboxVanished
 from t1.protocols import Sandbox
+from t1.sandboxes.carry import OF_THE_IMAGE
 from t1.types import AssertionStatus, FileChanges, TamperEvidence, TamperLevel, Verdict
 from t1.verification.reports import FORMATS, LOGS
-from t1.verification.rules import SYSTEM, SYSTEM_COMMAND, is_command_name
+from t1.verification.rules import SYSTEM_COMMAND, is_command_name
 
 RESULTS = ("reward.txt", "reward.json", *(kind.usual for kind in FORMATS))
 GUARD_FILE = "tamper.json"
@@ -81,7 +82,7 @@ def system_changes(paths: Iterable[str]) -> list[TamperEvidence]:
     for path in paths:
         if SYSTEM_COMMAND.fullmatch(path):
             found.append(("system-path", path, "changed; the verifier has the image's own"))
-        elif path.lstrip("/").partition("/")[0] not in SYSTEM:
+        elif path.lstrip("/").partition("/")[0] not in OF_THE_IMAGE:
             found.append(("special-file", path, "no file: it was not carried"))
     return [TamperEvidence(*one, TamperLevel.NOTED) for one in found[:MAX_LISTED]]
 

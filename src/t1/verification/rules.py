@@ -164,8 +164,6 @@ SYSTEM_COMMAND = re.compile(
 )
 """Paths outside the places that nobody changes without a reason; they come from the image in any case."""
 
-SYSTEM = frozenset("bin boot dev etc lib lib32 lib64 libx32 proc sbin sys tests usr".split())
-"""Top-level directories that are the image's in every sandbox."""
 VERIFIERS = ("/tests", "/logs/verifier")
 """Places of the verifier: a link that leads there shows its own files as the agent's work."""
 KERNELS = ("/proc", "/dev", "/sys")
