@@ -25,6 +25,7 @@ T1Error
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 
@@ -114,3 +115,8 @@ class RolloutDropped(T1Error):
 
 class IntegrityError(T1Error):
     """A law of the design is broken; going on would train on wrong numbers."""
+
+
+def disk_reason(error: OSError) -> str:
+    """Why something could not be written, for the person who has to make room."""
+    return "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)

@@ -7,7 +7,6 @@ Boundary: routing rows in, the same rows out; the trajectories that are made of 
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import tempfile
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from t1.errors import RunError
+from t1.errors import RunError, disk_reason
 from t1.types import Rollout, RoutingArray
 
 SPOOL_BYTES = 64 << 20
@@ -60,6 +59,7 @@ class Captures:
             try:
                 os.posix_fallocate(file.fileno(), 0, size)
             except OSError as error:
-                reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
-                raise RunError(f"{self._folder}: no room for the routing of {size} bytes: {reason}") from error
+                raise RunError(
+                    f"{self._folder}: no room for the routing of {size} bytes: {disk_reason(error)}"
+                ) from error
             return mmap.mmap(file.fileno(), size)

@@ -15,7 +15,6 @@ Boundary: reads and writes values, exactly; it judges nothing (`t1.training.offl
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -29,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
-from t1.errors import RunError
+from t1.errors import RunError, disk_reason
 from t1.types import (
     Boundary,
     Case,
@@ -138,8 +137,7 @@ def write_step(path: Path, rollouts: Sequence[Rollout], trajectories: Sequence[T
             os.fsync(file.fileno())
         scratch.replace(path)
     except OSError as error:
-        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
-        raise RunError(f"{path}: the step's rollouts cannot be written: {reason}") from error
+        raise RunError(f"{path}: the step's rollouts cannot be written: {disk_reason(error)}") from error
     finally:
         scratch.unlink(missing_ok=True)
 

@@ -10,7 +10,6 @@ looked at, so it may be cut to a size: whole rollouts are left out, evenly over 
 
 from __future__ import annotations
 
-import errno
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from t1.errors import RunError
+from t1.errors import RunError, disk_reason
 from t1.types import FloatArray, RolloutId, Trajectory
 
 FORMAT = b"t1-token-stats-1"
@@ -91,8 +90,9 @@ def write_token_stats(path: Path, stats: Sequence[TokenStats], *, max_bytes: int
         pq.write_table(table, scratch, compression="zstd", write_page_checksum=True, row_group_size=ROW_GROUP)
         scratch.replace(path)
     except OSError as error:
-        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
-        raise RunError(f"{path}: what the trainer said of the tokens cannot be written: {reason}") from error
+        raise RunError(
+            f"{path}: what the trainer said of the tokens cannot be written: {disk_reason(error)}"
+        ) from error
     finally:
         scratch.unlink(missing_ok=True)
     return len({one.rollout for one in stats}) - len({one.rollout for one in kept})

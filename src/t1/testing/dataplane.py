@@ -1,7 +1,6 @@
 """A step's trajectories on their way from a collector to a rank, at any scale, with the private memory that it took.
 
-Public, and a program of its own: memory is measured in a fresh process. Private memory is what the kernel calls
-RssAnon; pages of a mapped file are not in it, since the kernel may drop them whenever it likes.
+Public, and a program of its own: memory is measured in a fresh process (see `t1.testing.memory`).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from t1.testing.memory import watching
 from t1.types import Boundary, Case, RolloutId, Trajectory
 
 LAYERS, TOP_K = 48, 8
@@ -73,19 +73,11 @@ def made_up(member: int, tokens: int) -> Trajectory:
     )
 
 
-def private_bytes() -> int:
-    """Of this process, now."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return 1024 * int(status.split("RssAnon:")[1].split()[0])
-
-
 def main(folder: str, rollouts: int, tokens: int, role: str) -> int:
     """Play "controller" (writes the file) or "rank" (reads it); the last line is one JSON object.
 
     A rank finds the file that a controller left in `folder`, or makes one. Exit code 1: more than the plan allows.
     """
-    import threading
-
     from t1.training.plan import controller_bytes, host_bytes
 
     for play in (collect, train):  # what is imported and allocated once is not what is measured
@@ -94,32 +86,21 @@ def main(folder: str, rollouts: int, tokens: int, role: str) -> int:
     routing_bytes = rollouts * (tokens - 1) * LAYERS * TOP_K
     if role == "rank" and not path.exists():
         collect(path, scale)
-    started, before, peak, done = time.monotonic(), private_bytes(), 0, threading.Event()
-
-    def watch() -> None:
-        nonlocal peak
-        while not done.wait(0.005):
-            peak = max(peak, private_bytes())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
+    started = time.monotonic()
+    with watching() as seen:
         collect(path, scale) if role == "controller" else train(path, scale)
-    finally:
-        seconds = time.monotonic() - started
-        done.set()
-        watcher.join(5.0)
+    seconds, grown = time.monotonic() - started, seen.peak - seen.before
     row = LAYERS * TOP_K
     bound = controller_bytes(rollouts, tokens, row) if role == "controller" else host_bytes(rollouts, tokens, 0.5, row)
     report = {
         "role": role,
         "routing_bytes": routing_bytes,
-        "private_bytes": max(0, peak - before),
+        "private_bytes": grown,
         "bound_bytes": bound,
         "seconds": round(seconds, 1),
     }
     print(json.dumps(report))
-    return int(peak - before > bound)
+    return int(grown > bound)
 
 
 if __name__ == "__main__":

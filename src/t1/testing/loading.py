@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from t1.testing.memory import private_bytes, watching
 from t1.testing.ranked import trajectory
 
 
@@ -54,25 +55,10 @@ def peaks(path: Path, world: int, *, empty: bool) -> dict[str, int]:
 
     `empty`: as `RankPlan` makes it; otherwise the whole model is loaded first, and sharded then.
     """
-    import threading
-
-    before, done = _private_bytes(), threading.Event()
-    peak = before
-
-    def watch() -> None:
-        nonlocal peak
-        while not done.wait(0.002):
-            peak = max(peak, _private_bytes())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
+    with watching() as seen:
         trainer = _made(path, world, empty=empty)
-    finally:
-        done.set()
-        watcher.join(5.0)
     held = sum(sum(net.num_bytes().values()) for net in trainer.nets.values())
-    return {"before": before, "peak": peak, "after": _private_bytes(), "shards": held // 4}
+    return {"before": seen.before, "peak": seen.peak, "after": private_bytes(), "shards": held // 4}
 
 
 def _made(path: Path, world: int, *, empty: bool) -> Any:
@@ -89,9 +75,3 @@ def _made(path: Path, world: int, *, empty: bool) -> Any:
     policy = load_model(path)
     config = plan(path, path, world=world).ppo
     return PPOTrainer(policy, Critic.from_policy(policy), config, ranks=Ranks.open(Layout(world)))
-
-
-def _private_bytes() -> int:
-    """Of this process, now; pages of mapped files are not among them."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return 1024 * int(status.split("RssAnon:")[1].split()[0])

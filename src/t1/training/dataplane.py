@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from t1.errors import RunError
+from t1.errors import RunError, disk_reason
 from t1.types import Boundary, Case, RolloutId, Trajectory
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def store_rollouts(path: Path, rollouts: Iterable[Rewarded]) -> StoredRollouts:
             for segments, reward in rollouts:
                 writer.write(segments, reward)
     except OSError as error:
-        raise RunError(f"{path}: the step's trajectories could not be written: {error}") from error
+        raise RunError(f"{path}: the step's trajectories could not be written: {disk_reason(error)}") from error
     return StoredRollouts(path)
 
 
