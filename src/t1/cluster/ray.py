@@ -16,6 +16,12 @@ from typing import Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # an actor without a GPU keeps the environment's view
+if (
+    any(map(os.environ.get, ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")))
+    or Path("~/.ray/auth_token").expanduser().is_file()
+):
+    # Ray's own rule; `ray.init` applies it too late to join a cluster, which then refuses it (2.60).
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 import ray
 from ray.exceptions import RayError
