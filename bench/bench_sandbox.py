@@ -3,9 +3,10 @@
     python bench/bench_sandbox.py [--trials 1000]
 
 The last line is one JSON object of medians: trial_ms (alone), open_ms, command_ms, pristine_overhead_ms (verification
-beyond the test script's own time), trials_per_s_16 (16 at once), podman_trial_ms (the same trial in containers; null
-without an engine and its base image, see `make test-containers`), and leaked: the processes, mounts, control groups,
-temporary directories and descriptors that --trials trials in a row left.
+beyond the test script's own time), trials_per_s_16 (16 at once), bare_open_ms and bare_command_ms (the same shell and
+commands with nothing around them: what this machine takes to start programs), podman_trial_ms (the same trial in
+containers; null without an engine and its base image, see `make test-containers`), and leaked: the processes, mounts,
+control groups, temporary directories and descriptors that --trials trials in a row left.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ from t1.sandboxes import ContainerProvider, NamespaceProvider, cgroups
 from t1.sandboxes.engine import ContainerEngine, find_engine
 from t1.sandboxes.images import REPOSITORY, context_digest
 from t1.sandboxes.leases import PREFIX, default_root
+from t1.sandboxes.nursery import Nursery
+from t1.sandboxes.output import BoundedOutput
+from t1.sandboxes.quota import Quota
+from t1.sandboxes.shell import ProcessLimits, Shell
 from t1.types import Environment, Limits, Task, VerifierSpec
 from t1.verification import PristineVerifier
 
@@ -105,6 +110,35 @@ async def script_ms(task: Task, provider: SandboxProvider) -> float:
     return 1e3 * (ended - started)
 
 
+async def bare(num: int) -> dict[str, float]:
+    """The same shell and commands on the bare machine; median milliseconds."""
+    nursery, opens, commands = Nursery(), list[float](), list[float]()
+    try:
+        for _ in range(num):
+            with tempfile.TemporaryDirectory(prefix="t1-bench-") as folder:
+                (Path(folder) / "names.txt").write_text("carol\nalice\nbob\n")
+                started = time.perf_counter()
+                shell = await Shell.start(
+                    lambda program, _: list(program),
+                    nursery,
+                    None,
+                    directories=(folder, folder),
+                    limits=ProcessLimits(),
+                    timeout_s=10,
+                )
+                opened = time.perf_counter()
+                for command in COMMANDS:
+                    await shell.run(
+                        command.replace("/app", folder), BoundedOutput(65536), timeout_s=10, quota=Quota((), 1 << 30)
+                    )
+                commands.append(1e3 * (time.perf_counter() - opened) / len(COMMANDS))
+                opens.append(1e3 * (opened - started))
+                await shell.close()
+    finally:
+        nursery.close()
+    return {"bare_open_ms": statistics.median(opens), "bare_command_ms": statistics.median(commands)}
+
+
 def traces() -> dict[str, int]:
     """What there is of this process on the machine, by kind."""
     mine = f"{PREFIX}{os.getpid()}-"
@@ -165,6 +199,7 @@ async def main() -> None:
         try:
             await together(task, provider, verifier, 16, 4)
             alone = [await trial(task, provider, verifier) for _ in range(50)]
+            floor = await bare(50)
             scripts = [await script_ms(task, provider) for _ in range(20)]
             rates = [await together(task, provider, verifier, 96, 16) for _ in range(5)]
             num_leaked = await leaked(task, provider, verifier, num_trials)
@@ -178,6 +213,7 @@ async def main() -> None:
     line["pristine_overhead_ms"] = round(medians["verify"] - statistics.median(scripts), 2)
     line["trial_ms"] = round(medians["trial"], 2)
     line["trials_per_s_16"] = round(statistics.median(rates), 1)
+    line |= {name: round(value, 2) for name, value in floor.items()}
     line["podman_trial_ms"] = None if podman is None else round(podman, 1)
     line["leaked"] = num_leaked
     print(json.dumps(line))

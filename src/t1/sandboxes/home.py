@@ -74,7 +74,7 @@ class Home:
             self._way = found.confinement
         sweep(self._root)
         self._groups = cgroups.find()
-        parents = () if self._groups is None else self._groups.parents.values()
+        parents = () if self._groups is None else tuple(self._groups.parents.values())
         path = lease(self._root, label=self._label, groups=map(str, parents))
         if self._groups is not None and not self._groups.works(f"{path.name}-probe"):
             self._groups = None
@@ -83,7 +83,8 @@ class Home:
                 check_passable(path)
             self.rootfs = self._unpacked(path)
             make_etc(path / "etc")
-            self._nursery = Nursery(self._write_filter(path / "filter.bpf"))
+            reached = parents if self.owned else None
+            self._nursery = Nursery(self._write_filter(path / "filter.bpf"), reached=reached)
         except BaseException:
             remove(path)
             raise
