@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from t1.cluster.crew import Crew
 from t1.cluster.engines import PlacedEngines
-from t1.cluster.posts import Needs
+from t1.cluster.posts import Cluster, Needs
 from t1.cluster.ranks import open_ranks
 from t1.cluster.roster import Care, Roster
 from t1.errors import InfrastructureError
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.ray
 CARE = Care(beat_s=0.5, silent_s=10.0, start_s=60.0, stop_s=10.0, backoff_s=0.2)
 TASKS = [example_task(name) for name in "abcd"]
 NUM_STEPS, BATCH = 4, 8
+NOTICE_S = 30.0
 
 
 def launch_at(position: int) -> Launch:
@@ -51,16 +53,34 @@ async def kill(nodes: Any, node: Any) -> None:
     await asyncio.to_thread(nodes.remove_node, node, allow_graceful=False)
 
 
-async def test_a_node_is_killed_under_a_run(nodes: Any, doomed: Any, tmp_path: Path) -> None:
-    """Cases F5, B1: eight workers and two engines on three nodes, one node dies in the middle of a step."""
+@pytest.fixture
+async def cluster(nodes: Any) -> AsyncIterator[Cluster]:
+    """The nodes as our cluster; a test that fails leaves no process on them."""
     from t1.cluster.ray import RayCluster
 
-    cluster = RayCluster()
+    made = RayCluster()
+    yield made
+    await asyncio.wait_for(made.close(), 30)
+
+
+@pytest.fixture
+async def ending() -> AsyncIterator[AsyncExitStack]:
+    """What a test opened is closed, also when it fails."""
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+async def test_a_node_is_killed_under_a_run(
+    nodes: Any, doomed: Any, cluster: Cluster, ending: AsyncExitStack, tmp_path: Path
+) -> None:
+    """Cases F5, B1: eight workers and two engines on three nodes, one node dies in the middle of a step."""
     engine_recipes = {f"engine-{i}": partial(scripted_engine, delay_s=0.05) for i in range(2)}
     engines = PlacedEngines(cluster, engine_recipes, Needs(cpus=1), version=0, max_context=4096, care=CARE)
+    ending.push_async_callback(engines.aclose)
     await engines.open()
     recipe = partial(scripted_worker, engines=engines, trial_s=0.4, marks=tmp_path, turns=2)
     roster = Roster(cluster, {f"worker-{i}": recipe for i in range(8)}, Needs(cpus=1, memory_mb=64), care=CARE)
+    ending.push_async_callback(roster.close)
     await roster.open()
     crew = Crew(roster, trials_per_worker=2, max_attempts=4)
     rule = Rule(Admission.CARRY, num_needed=BATCH, max_lag=1, oversample=1.5)
@@ -82,10 +102,9 @@ async def test_a_node_is_killed_under_a_run(nodes: Any, doomed: Any, tmp_path: P
         counts = ledger.counts()
         assert counts["admitted"] == len(admitted)
     assert max(Counter(admitted).values()) == 1
-    assert roster.num_lost + engines.roster.num_lost > 0, "nothing ran on the node that was killed"
-    await roster.close()
-    await engines.aclose()
-    await cluster.close()
+    async with asyncio.timeout(NOTICE_S):  # the others may have done all the work before anybody noticed
+        while roster.num_lost + engines.roster.num_lost == 0:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
 
 
 def test_a_node_is_killed_under_a_trainer(nodes: Any, doomed: Any) -> None:
@@ -124,13 +143,9 @@ def test_a_node_is_killed_under_a_trainer(nodes: Any, doomed: Any) -> None:
     runner.close()
 
 
-async def test_what_does_not_fit_is_refused_within_its_bound(nodes: Any) -> None:
-    from t1.cluster.ray import RayCluster
-
-    cluster = RayCluster()
+async def test_what_does_not_fit_is_refused_within_its_bound(cluster: Cluster) -> None:
     assert cluster.room(Needs(cpus=3)) == 2
     with pytest.raises(InfrastructureError, match="has no room for 9 processes"):
         await cluster.reserve(9, Needs(cpus=2), timeout_s=2)
     with pytest.raises(InfrastructureError, match="had room for"):
         await cluster.start("wide", scripted_engine, Needs(cpus=64), timeout_s=2)
-    await cluster.close()

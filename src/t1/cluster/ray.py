@@ -189,11 +189,12 @@ class RayCluster:
         self._posts: dict[str, RayPost] = {}
         self._owner = not ray.is_initialized()
         if self._owner:
-            alone = not address and "RAY_ADDRESS" not in os.environ
-            options = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if alone else {}
+            options: dict[str, Any] = {"address": address or None}
+            if not address and "RAY_ADDRESS" not in os.environ:
+                # Without "local" Ray would join whatever cluster it finds on this machine.
+                options = {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
             try:
                 ray.init(
-                    address=address or None,
                     namespace=self._namespace,
                     log_to_driver=False,
                     configure_logging=False,
