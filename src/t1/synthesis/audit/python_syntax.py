@@ -11,6 +11,8 @@ PROGRAM_CALLS = frozenset(
 )
 """Calls whose first string is a program or a pattern."""
 EXISTENCE = frozenset("exists is_file is_dir isfile isdir lexists islink is_symlink access assertIsNotNone".split())
+VALUE = "\0"
+"""Stands for a computed value in the shape of an f-string."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,9 @@ class Constant:
     value: str
     line: int
     role: str
-    """text, number, pattern, time (a format of strptime), delimiter, name (imported from the work)."""
+    """text, number, pattern, time (a format of strptime), delimiter, name (imported from the work), shape (an f-string
+    with VALUE for what is computed).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,11 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node.value, str | bytes):
             text = node.value if isinstance(node.value, str) else node.value.decode("utf-8", "replace")
             self.module.constants.append(Constant(text, node.lineno, "text"))
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        parts = [str(part.value) if isinstance(part, ast.Constant) else VALUE for part in node.values]
+        self.module.constants.append(Constant("".join(parts), node.lineno, "shape"))
+        self.generic_visit(node)
 
     def _string(self, name: str, index: int, node: ast.Constant, call: ast.Call) -> None:
         """A string that is handed to a call."""

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from t1.synthesis.audit.python_syntax import Constant, read_module
+from t1.synthesis.audit.python_syntax import VALUE, Constant, read_module
 from t1.synthesis.audit.report import Kind, Reject
 from t1.synthesis.audit.shell_syntax import Word, read_script
 from t1.synthesis.audit.sources import Source, Sources, is_code
@@ -23,6 +23,10 @@ from t1.synthesis.audit.sources import Source, Sources, is_code
 MIN_TOKEN = 2
 MIN_LINE, MAX_LINES = 8, 400
 _ARROW = re.compile(r"(?<=\w)\s*(=>|->|::|\|\|)\s*(?=\w)")
+_GLUE = re.compile(rf"(?<=[{VALUE}\d])([-:])(?=[{VALUE}\d])")
+_GLUED_VALUES = r"[}}\w]{mark}[{{$%]"
+"""A mark between two values that a program prints: `{{a}}-{{b}}`, `$a-$b`, `%d-%d`."""
+_GLUED_TOLD = {"-": re.compile(r"[A-Z\d}>]-[A-Z\d{<]|\bdash|\bhyphen"), ":": re.compile(r"\w[}>]?:[{<]?\w|\bcolon")}
 _MODE_TOLD = re.compile(
     r"\b(owner|permissions?|mode|modes|chmod|readable|writable|executable|private)\b", re.IGNORECASE
 )
@@ -61,7 +65,7 @@ class Demand:
     file: str
     line: int
     role: str
-    """text, word, number, pattern, time, delimiter, name, json, line, mode."""
+    """text, word, number, pattern, time, delimiter, name, shape, json, line, mode."""
 
 
 def demands(sources: Sources) -> Iterator[Demand]:
@@ -142,19 +146,21 @@ class Statement:
             case "mode":
                 told = demand.text in self._tokens or _MODE_TOLD.search(self._sources.instruction)
                 return "" if told else f"the mode {demand.text}"
+            case "shape":
+                return self._missing_glue(demand.text)
             case "number":
                 return self._missing_number(demand.text)
-        return self._missing_text(demand.text) or self._missing_arrow(demand.text)
+        return self._missing_text(demand.text) or self._missing_arrow(demand.text) or self._missing_glue(demand.text)
 
     def _missing_text(self, text: str) -> str:
-        plain = _EXPANSION.sub("\0", text).strip()
+        plain = _EXPANSION.sub(VALUE, text).strip()
         if not plain or _squeezed(plain).lower() in self._lower:
             return ""
         if _PATH.fullmatch(plain) and ("/" in plain or _FILE_NAME.fullmatch(plain)):
             return self._missing_path(plain)
         if re.fullmatch(r"\d+(\.\d+)?", plain):
             return self._missing_number(plain)
-        pieces = [piece.strip() for piece in re.split(r"[\0\n]", plain)]
+        pieces = [piece.strip() for piece in re.split(rf"[{VALUE}\n]", plain)]
         whole = [p for p in pieces if len(p) >= 4 and re.search(r"[A-Za-z]{2}", p) and re.search(r"\W", p)]
         for piece in whole:
             if piece in self._solution and _squeezed(piece).lower() not in self._lower and not _PATH.fullmatch(piece):
@@ -171,6 +177,14 @@ class Statement:
         """A mark between two values that a computed line has."""
         for mark in _ARROW.findall(text):
             if mark not in self._sources.instruction and re.search(rf"['\"]\s*{mark}\s*['\"]", self._solution):
+                return f"the separator {mark!r}"
+        return ""
+
+    def _missing_glue(self, text: str) -> str:
+        """A mark right between two values of a computed line, as in 10-19 or 10:19. Paths and URLs have their own."""
+        for mark in () if "/" in text else _GLUE.findall(_EXPANSION.sub(VALUE, text)):
+            printed = re.search(_GLUED_VALUES.format(mark=mark), self._solution)
+            if printed and not _GLUED_TOLD[mark].search(self._sources.stated):
                 return f"the separator {mark!r}"
         return ""
 

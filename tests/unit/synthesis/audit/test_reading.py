@@ -32,8 +32,9 @@ def test_a_sound_task_is_accepted_with_a_score(write):
         ('assert csv.reader(file, delimiter="|")', "tr '\\n' '|' < /app/names.txt", "separator"),
         ('assert re.fullmatch(r"\\d{4}/\\d{2}/\\d{2}", day)', "date +%Y/%m/%d", "format"),
         ('assert datetime.strptime(day, "%d~%m~%Y")', "date +%d~%m~%Y", "format"),
+        ('assert f"{low}-{low + 9} {count}" in lines', """awk '{ printf "%d-%d %d", $1, $1 + 9, n }' x""", "'-'"),
     ],
-    ids=["path", "key", "text", "port", "name", "separator", "pattern", "time"],
+    ids=["path", "key", "text", "port", "name", "separator", "pattern", "time", "shape"],
 )
 def test_what_only_verifier_and_solution_know_is_a_hidden_requirement(write, asserted, solved, missing):
     task = write(test=PYTHON, tests={"test_outputs.py": f"import re\n\n{asserted}\n"}, solve=solved)
@@ -51,9 +52,12 @@ def test_what_only_verifier_and_solution_know_is_a_hidden_requirement(write, ass
         ("assert mode == 600", "chmod 600 /app/x", "Only its owner may read it."),
         ("assert total == 12", "echo 12", "There are twelve of them."),
         ('assert name == "Bo"', "echo Bo", "Say who is second."),
+        ('assert f"{low}-{high}" in lines', """awk '{ printf "%d-%d", $1, $2 }' x""", "Write `LOW-HIGH`."),
+        ('assert f"{low}-{high}" in lines', """awk '{ printf "%d-%d", $1, $2 }' x""", "Put a hyphen between them."),
+        ('assert get(f"http://{host}:{port}/")', "serve $host:$port", "Serve it."),
         ('assert number == 48151, "quux must be 48151"', "echo $((3 * 16050 + 1))", "Compute it."),
     ],
-    ids=["named", "date", "separator", "mode", "spelled number", "in the environment", "computed"],
+    ids=["named", "date", "separator", "mode", "number", "in the environment", "shape", "hyphen", "URL", "computed"],
 )
 def test_what_is_told_or_found_or_computed_is_no_hidden_requirement(write, asserted, solved, told):
     task = write(instruction=told, test=PYTHON, tests={"test_outputs.py": f"{asserted}\n"}, solve=solved)
