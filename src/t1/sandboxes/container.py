@@ -182,7 +182,7 @@ class ContainerSandbox:
     async def _diff(self) -> str:
         """What differs from the task's image, as the engine prints it: lines of kind and path."""
         found = await self._engine.must("diff", self.id, timeout_s=COPY_S)
-        return without(found.output.decode("utf-8", "replace"), self._readable)
+        return without(found.text, self._readable)
 
     async def _export(self) -> FileChanges:
         await self._kill()

@@ -7,15 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from t1.errors import SandboxError, SandboxTimeout, SandboxUnavailable
+from t1.sandboxes.output import BoundedOutput
+from t1.sandboxes.processes import descendants
 
 CALL_S = 60.0
-MAX_OUTPUT_BYTES = 64 << 20
+TIDY_S = 5.0
+"""For a call that is ended, to take away what it was working with."""
+READ_BYTES = 1 << 16
+MAX_OUTPUT_BYTES, MAX_COMPLAINT_BYTES = 64 << 20, 64 << 10
+"""What is kept of what a call prints; a build's steps may print without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +31,9 @@ class Ended:
     """How a call ended."""
 
     code: int
-    output: bytes
+    text: str
+    """Its output, stripped; undecodable bytes are replaced."""
     complaint: str
-
-    @property
-    def text(self) -> str:
-        """Its output as one stripped string."""
-        return self.output.decode("utf-8", "replace").strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +60,18 @@ class ContainerEngine:
             stderr=asyncio.subprocess.PIPE,
             process_group=0,
         )
+        assert process.stdout is not None and process.stderr is not None
+        output, complaint = BoundedOutput(MAX_OUTPUT_BYTES), BoundedOutput(MAX_COMPLAINT_BYTES)
         try:
-            async with asyncio.timeout(timeout_s):
-                output, complaint = await process.communicate()
+            async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as reading:
+                reading.create_task(_read(process.stdout, output))
+                reading.create_task(_read(process.stderr, complaint))
+                reading.create_task(process.wait())
         except TimeoutError as error:
             raise SandboxTimeout(f"{self.program} {words[0]}: no end after {timeout_s:g} s") from error
         finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        return Ended(process.returncode or 0, output, complaint.decode("utf-8", "replace").strip())
+            await asyncio.shield(_end(process))
+        return Ended(process.returncode or 0, output.text()[0].strip(), complaint.text()[0].strip())
 
     async def must(self, *words: str, timeout_s: float = CALL_S) -> Ended:
         """As `call`. Raises SandboxError for a call that fails."""
@@ -79,6 +84,28 @@ class ContainerEngine:
         """Kill and remove a container. Podman's `rm --force` alone asks politely, and waits ten seconds."""
         await self.call("kill", name)
         return await self.call("rm", "--force", "--volumes", name)
+
+
+async def _read(stream: asyncio.StreamReader, kept: BoundedOutput) -> None:
+    while chunk := await stream.read(READ_BYTES):
+        kept.add(chunk)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a call that is under way. What it started is killed first: a build whose step has failed tidies up after
+    itself, and one that is killed leaves the container that it works in.
+    """
+    if process.returncode is not None:
+        return
+    for pid in list(descendants(process.pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(TIDY_S):
+            await process.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
 
 
 @lru_cache(maxsize=4)

@@ -100,7 +100,7 @@ class ImageCache:
         if ended.code != 0:
             raise SandboxUnavailable(f"image {name} is not here: {ended.complaint}. To fix it: build or import it")
         try:
-            config = json.loads(ended.output)
+            config = json.loads(ended.text)
             variables = dict(line.partition("=")[::2] for line in config.get("Env") or ())
             workdir = environment.workdir or config.get("WorkingDir") or DEFAULT_WORKDIR
             return BuiltImage(name, workdir if workdir != "/" else DEFAULT_WORKDIR, config.get("User") or "", variables)

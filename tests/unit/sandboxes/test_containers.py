@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -79,9 +80,43 @@ async def test_an_image_that_does_not_build_names_its_dockerfile(
 
 
 @needs_engine
-async def test_a_build_has_a_bound(provider: ContainerProvider, make_task: Callable[..., Task]) -> None:
+async def test_a_build_has_a_bound_and_leaves_nothing(
+    provider: ContainerProvider, engine: ContainerEngine, make_task: Callable[..., Task]
+) -> None:
+    before = await working_containers(engine)
+    task = make_task(f"FROM {BASE_IMAGE}\nRUN sleep 3141\n", build_timeout_s=3.0)
     with pytest.raises(TaskError, match="did not build within"):
-        await provider.open(make_task(f"FROM {BASE_IMAGE}\nRUN sleep 30\n", build_timeout_s=0.3))
+        await provider.open(task)
+    assert await working_containers(engine) == before
+    assert not running(b"sleep\x003141")
+
+
+async def working_containers(engine: ContainerEngine) -> list[str]:
+    """What builds work in, which `ps` shows only when asked for what is not its own."""
+    if not engine.is_podman:
+        return []
+    return (await engine.must("ps", "--all", "--external", "--format", "{{.Names}}")).text.splitlines()
+
+
+def running(words: bytes) -> list[Path]:
+    """The processes with these words in their command lines."""
+
+    def read(path: Path) -> bytes:
+        with contextlib.suppress(OSError):
+            return path.read_bytes()
+        return b""
+
+    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if words in read(path)]
+
+
+@needs_engine
+async def test_what_a_build_prints_is_bounded(
+    provider: ContainerProvider, make_task: Callable[..., Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("t1.sandboxes.engine.MAX_OUTPUT_BYTES", 1000)
+    with pytest.raises(TaskError, match="does not build") as caught:
+        await provider.open(make_task(f"FROM {BASE_IMAGE}\nRUN yes | head -c 9000000; exit 3\n"))
+    assert len(str(caught.value)) < 2000
 
 
 @needs_engine
