@@ -32,7 +32,7 @@ class RunSection(Section):
     """Stop after the batch in which so many tasks are accepted; 0 = go through all seeds."""
     batch: int = Field(64, ge=1)
     """Lineages that go through selection together; novelty is decided in the order of their seeds."""
-    at_once: int = Field(4, ge=1)
+    at_once: int = Field(8, ge=1)
     """Lineages at work at the same time."""
 
 

@@ -76,6 +76,7 @@ class Factory:
         self._journal = journal
         self._out = Path(config.run.out)
         self._scratch = self._out / f".scratch.{os.getpid()}"
+        self._gate = asyncio.Semaphore(config.run.at_once)
         self._breeder = Breeder(parts.proposer, journal, config.rewrite, self._scratch)
         novel = config.novel
         self._novelty = Novelty(
@@ -97,16 +98,27 @@ class Factory:
         def moved() -> None:
             progress(_settled(lineages), len(self._seeds))
 
+        batches = self._batches()
+        # While a batch repairs its last few the next one begins, unless a number of tasks may end the run before it.
+        may_begin_early = self._config.run.num_tasks == 0
+        begun: asyncio.Task[list[str]] | None = None
         try:
-            for batch in self._batches():
+            batch = next(batches, None)
+            while batch and not stopped:
                 lineages += batch
-                stopped = await self._select(batch, moved)
-                if stopped:
-                    break
+                following = next(batches, None)
+                answers = await (begun or self._each(self._alone, batch, moved))
+                begun = None
+                if following and may_begin_early and not any(answers):
+                    begun = asyncio.create_task(self._each(self._alone, following, moved))
+                stopped = await self._select(batch, answers, moved)
                 if 0 < self._config.run.num_tasks <= sum(lineage.accepted for lineage in lineages):
-                    stopped = f"{self._config.run.num_tasks} tasks were asked for"
-                    break
+                    stopped = stopped or f"{self._config.run.num_tasks} tasks were asked for"
+                batch = following
         finally:
+            if begun is not None:
+                begun.cancel()
+                await asyncio.gather(begun, return_exceptions=True)
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._report(lineages, stopped)
         return Synthesis(self._out, lineages, stopped)
@@ -119,12 +131,13 @@ class Factory:
                 for seed in self._seeds[start : start + size]
             ]
 
-    async def _select(self, batch: Sequence[Lineage], moved: Callable[[], None]) -> str:
-        """Select and repair until every lineage of the batch is settled; why the run must stop, if it must."""
-        live, stopped = list(batch), ""
+    async def _select(self, batch: Sequence[Lineage], answers: Sequence[str], moved: Callable[[], None]) -> str:
+        """Select and repair until every lineage of the batch is settled; why the run must stop, if it must.
+
+        `answers`: of the first three stages, which the batch has behind it.
+        """
+        live, stopped = list(batch), next(filter(None, answers), "")
         while live:
-            answers = await self._each(self._alone, live, moved)
-            stopped = stopped or next(filter(None, answers), "")
             for lineage in live:
                 await self._novel(lineage)
             await self._each(self._useful, live, moved)
@@ -133,6 +146,8 @@ class Factory:
             answers = await self._each(self._repair, [] if stopped else live, moved)
             stopped = stopped or next(filter(None, answers), "")
             live = [lineage for lineage in live if lineage.is_open and not stopped]
+            answers = await self._each(self._alone, live, moved)
+            stopped = stopped or next(filter(None, answers), "")
         for lineage in batch:
             self._publish(lineage)
         moved()
@@ -142,10 +157,9 @@ class Factory:
         self, work: Callable[[Lineage], Awaitable[str]], lineages: Sequence[Lineage], moved: Callable[[], None]
     ) -> list[str]:
         """The same work on all of them, a few at once; the first error ends it."""
-        gate = asyncio.Semaphore(self._config.run.at_once)
 
         async def one(lineage: Lineage) -> str:
-            async with gate:
+            async with self._gate:
                 answer = await work(lineage)
                 moved()
                 return answer

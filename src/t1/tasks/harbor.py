@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -182,9 +183,10 @@ def task_digest(path: Path) -> str:
     digest = hashlib.sha256()
     for name in sorted(_files(path)):
         file = path / name
-        if file.is_symlink():
+        mode = file.lstat().st_mode
+        if stat.S_ISLNK(mode):
             kind, content = b"l", os.fsencode(_checked_link(file, path))
-        elif file.is_file():
+        elif stat.S_ISREG(mode):
             kind, content = (b"x" if os.access(file, os.X_OK) else b"f"), _bytes(file)
         else:
             raise TaskError(file, "is neither a file nor a link nor a directory")
@@ -207,10 +209,11 @@ def _checked_link(file: Path, root: Path) -> Path:
 
 def _files(path: Path) -> list[str]:
     """Relative names of everything below `path` that is not a directory; links to directories are not entered."""
-    found = []
-    for folder, folders, files in os.walk(path, onerror=_refuse):
-        links = [name for name in folders if (Path(folder) / name).is_symlink()]
-        found += [os.path.relpath(Path(folder) / name, path) for name in (*files, *links)]
+    found, root = [], os.fspath(path)
+    for folder, folders, files in os.walk(root, onerror=_refuse):
+        below = folder[len(root) :].lstrip("/")
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]  # noqa: PTH114, PTH118 (hot)
+        found += [f"{below}/{name}" if below else name for name in (*files, *links)]
     return found
 
 

@@ -77,26 +77,32 @@ def _text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
+_READ = frozenset("command test_command variable_assignment file_redirect heredoc_body".split())
+
+
 def _read(root: Node, script: Script, functions: set[str], first: int, depth: int) -> None:
     """Collect from one parse; `first` is the line above it in the file."""
     for node in _walk(root):
+        kind = node.type
+        if kind not in _READ:
+            continue
         line = first + node.start_point[0] + 1
-        if node.type == "command":
+        if kind == "command":
             _command(node, script, functions, line, depth)
-        elif node.type == "test_command":
+        elif kind == "test_command":
             script.tests.append((_text(node), line))
             for below in _walk(node):
                 if below.type in ("word", "string", "raw_string", "number", "extglob_pattern", "regex") and (
                     below.parent is None or below.parent.type not in ("command", "command_name", "string")
                 ):
                     script.literals.append(Word(_plain(below), line, "word"))
-        elif node.type == "variable_assignment":
+        elif kind == "variable_assignment":
             value = node.children[-1]
             if value.type in ("string", "raw_string", "ansi_c_string", "word", "number", "concatenation"):
                 script.literals.append(Word(_plain(value), line, "word"))
-        elif node.type == "file_redirect":
+        elif kind == "file_redirect":
             _redirect(node, script, line)
-        elif node.type == "heredoc_body":
+        else:
             script.literals.append(Word(_text(node), line, "heredoc"))
 
 

@@ -159,9 +159,10 @@ class Answer(socketserver.StreamRequestHandler):
 socketserver.TCPServer.allow_reuse_address = True
 socketserver.TCPServer(("127.0.0.1", int(config["service"]["port"])), Answer).serve_forever()
 '''
-_ASK = r"""# ask.sh PORT NAME...: a service that may still be starting, ten seconds at most, says what each NAME is worth.
-port=$1; shift
-for attempt in {1..100}; do (: < "/dev/tcp/127.0.0.1/$port") 2>/dev/null && break; sleep 0.1; done
+_ASK = r"""# ask.sh SERVER PORT NAME...: the service of this process id says what each NAME is worth. It may still be starting:
+# it is waited for while it runs, ten seconds at most.
+server=$1; port=$2; shift 2
+for attempt in {1..100}; do (: < "/dev/tcp/127.0.0.1/$port") 2>/dev/null && break; kill -0 "$server" || exit 1; sleep 0.1; done
 for name in "$@"; do
   exec 3<> "/dev/tcp/127.0.0.1/$port" && printf 'GET /%s HTTP/1.0\r\n\r\n' "$name" >&3 && sed '1,/^\r*$/d' <&3
 done
@@ -200,7 +201,7 @@ def asked(s: Scene, v: Lines) -> Move:
     url = f"/dev/tcp/127.0.0.1/{port}"
     lines = (
         f"python3 {path} >/dev/null 2>&1 & server=$!",
-        f"for attempt in {{1..100}}; do (: < {url}) 2>/dev/null && break; sleep 0.1; done",
+        f"for attempt in {{1..100}}; do (: < {url}) 2>/dev/null && break; kill -0 $server || break; sleep 0.1; done",
         f"for name in {' '.join(names)}; do",
         f"  exec 3<> {url} && printf 'GET /%s HTTP/1.0\\r\\n\\r\\n' $name >&3 && sed '1,/^\\r*$/d' <&3",
         f"done > {target}",
@@ -219,7 +220,7 @@ def configured(s: Scene, v: Lines) -> Move:
     new = "-".join(s.words(2))
     start = f"timeout 20 python3 /app/{path} >/dev/null 2>&1 & server=$!"
     s.expected["ask.sh"] = _ASK
-    asking = f"answer=$(bash /tests/ask.sh {port} {name}); kill $server 2>/dev/null"
+    asking = f"answer=$(bash /tests/ask.sh $server {port} {name}); kill $server 2>/dev/null"
     checks = (
         Check(f"{config} has the port", f"grep -qE '^port *= *{port} *$' /app/{config}"),
         Check(f"{path} answers with the new salt", f'grep -q {port} /app/{config} && {{ {start}\n{asking}; [ "$answer" = {_worth(new, name)} ]; }}'),
