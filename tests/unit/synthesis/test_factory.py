@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -19,7 +20,7 @@ import pytest
 from t1.errors import ConfigError, RunError
 from t1.sandboxes import NamespaceProvider, probe
 from t1.synthesis.attacks import Attacks
-from t1.synthesis.candidate import EVOLUTIONS, Candidate, Rewrite, Seed
+from t1.synthesis.candidate import EVOLUTIONS, Candidate, Rewrite, Seed, StageResult
 from t1.synthesis.config import load_synth_config
 from t1.synthesis.factory import Factory, Parts, reread
 from t1.synthesis.journal import Journal
@@ -231,3 +232,38 @@ async def test_a_broken_task_keeps_its_reason_and_path_and_never_stops_the_run(p
     reasons = [json.loads(file.read_text()) for file in rejected]
     assert [r["reason"] for r in reasons] == ["broken-task"] * 2 and "exit code 3" in reasons[0]["detail"]
     assert json.loads((tmp_path / "datasheet.json").read_text())["accepted"]["tasks"] == 2
+
+
+class Waiting(Broken):
+    """Repairs nothing before the third lineage has begun."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.begun = asyncio.Event()
+        self.proposed = set[int]()
+
+    async def propose(self, seed: Seed) -> Candidate:
+        self.proposed.add(seed.index)
+        if seed.index == 2:
+            self.begun.set()
+        return await super().propose(seed)
+
+    async def rewrite(self, seed: Seed, candidate: Candidate, kind: Rewrite, problem: StageResult | None) -> Candidate:
+        async with asyncio.timeout(60):
+            await self.begun.wait()
+        return await super().rewrite(seed, candidate, kind, problem)
+
+
+@pytest.mark.parametrize(("num_tasks", "begun"), [(0, {0, 1, 2, 3}), (1, {0, 1})])
+async def test_a_batch_begins_while_one_is_repaired_unless_a_number_ends_the_run(provider, tmp_path, num_tasks, begun):
+    repairs = 1 if num_tasks == 0 else 0
+    words = [f"run.out={tmp_path}", "run.batch=2", f"run.num_tasks={num_tasks}", f"rewrite.max_repairs={repairs}"]
+    config = load_synth_config(
+        None, [*words, "discriminating.max_mutants=2", "discriminating.attacks=none", "rewrite.max_evolutions=0"]
+    )
+    proposer = Waiting()
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        made = await Factory(config, taxonomy_seeds(4), Parts(proposer, Ground(provider)), journal).run()
+    assert proposer.proposed == begun
+    assert [lineage.seed.index for lineage in made.lineages] == sorted(begun)
+    assert made.accepted and all(lineage.accepted or lineage.rejection for lineage in made.lineages)
