@@ -18,16 +18,19 @@ class _Side:
     count: int = 0
     duration_s: float = 0.0
     turns: float = 0.0
+    num_turned: int = 0
     solved: float = 0.0
     num_outcomes: int = 0
     hardness: float = 0.0
     num_known: int = 0
 
-    def add(self, duration_s: float, turns: int, solved: bool | None, hardness: float | None) -> None:
+    def add(self, duration_s: float, turns: int | None, solved: bool | None, hardness: float | None) -> None:
         """One trial; what is unknown of it is not counted."""
         self.count += 1
         self.duration_s += duration_s
-        self.turns += turns
+        if turns is not None:
+            self.turns += turns
+            self.num_turned += 1
         if solved is not None:
             self.solved += solved
             self.num_outcomes += 1
@@ -52,8 +55,8 @@ class BiasMeter:
             side.add(duration_s, turns, solved, hardness)
         self._note(task, solved)
 
-    def dropped(self, task: str, *, duration_s: float, turns: int = 0, solved: bool | None = None) -> None:
-        """A trial was started and not trained on. `duration_s` and `turns`: as far as it came; `solved` if it ended."""
+    def dropped(self, task: str, *, duration_s: float, turns: int | None = None, solved: bool | None = None) -> None:
+        """A trial was started and not trained on. `duration_s`: as far as it came; the others only if it ended."""
         self._settled.add(duration_s, turns, solved, self._hardness(task))
         if solved is not None:
             self._note(task, solved)
@@ -62,7 +65,8 @@ class BiasMeter:
         """The bias so far; all zero where nothing was dropped.
 
         `admitted_share`: of the settled trials. `bias_duration`, `bias_turns`: mean of the admitted over mean of all
-        settled, minus 1; a dropped trial counts with what it had run, so the truth is at least as far from zero.
+        settled, minus 1; a dropped trial counts with the time that it had run, so that the truth is at least as far
+        from zero, and with its turns only if it had ended.
         `bias_task`: mean failure rate that the admitted trials' tasks had shown before, minus the same over all
         settled; below zero means that hard tasks are left out. `bias_outcome`: solve rate of the admitted minus that
         of every trial that ended.
@@ -71,7 +75,7 @@ class BiasMeter:
         return {
             "admitted_share": one.count / every.count if every.count else 1.0,
             "bias_duration": _over(_mean(one.duration_s, one.count), _mean(every.duration_s, every.count)),
-            "bias_turns": _over(_mean(one.turns, one.count), _mean(every.turns, every.count)),
+            "bias_turns": _over(_mean(one.turns, one.num_turned), _mean(every.turns, every.num_turned)),
             "bias_task": _mean(one.hardness, one.num_known) - _mean(every.hardness, every.num_known),
             "bias_outcome": _mean(one.solved, one.num_outcomes) - _mean(every.solved, every.num_outcomes),
         }

@@ -82,9 +82,9 @@ class Settled:
     task: str
     admitted: bool
     trial_s: float
-    turns: int
+    turns: int | None
     solved: bool | None
-    """None where it never finished."""
+    """This and `turns`: None where it never finished."""
 
 
 class Ledger:
@@ -191,7 +191,7 @@ class Ledger:
     def settled(self, steps: range) -> list[Settled]:
         """Admitted and dropped trials of these steps, in the order in which they were settled."""
         rows = self._rows(
-            "SELECT task, state, COALESCE(trial_s, 0), COALESCE(turns, 0), solved, finished_order FROM trials "
+            "SELECT task, state, COALESCE(trial_s, 0), turns, solved, finished_order FROM trials "
             "WHERE step>=? AND step<? ORDER BY step, state, COALESCE(place, position)",
             (steps.start, steps.stop),
         )

@@ -246,7 +246,7 @@ class Pool:
         for position, out in sorted(left.items()):
             ran_s[position] = self._clock() - out.started if out.rollout is None else out.rollout.timings.wall_s
             solved = None if out.rollout is None else out.rollout.outcome.solved
-            turns = 0 if out.rollout is None else len(out.rollout.turns)
+            turns = None if out.rollout is None else len(out.rollout.turns)
             self.bias.dropped(out.launch.task.id, duration_s=ran_s[position], turns=turns, solved=solved)
         await self._cancel(list(left.values()))
         if self._ledger is not None:
@@ -286,7 +286,8 @@ class Pool:
         """Let the bias meter know what the ledger says of earlier steps."""
         for trial in () if self._ledger is None else self._ledger.settled(steps):
             if trial.admitted:
-                self.bias.admitted(trial.task, duration_s=trial.trial_s, turns=trial.turns, solved=bool(trial.solved))
+                turns, solved = trial.turns or 0, bool(trial.solved)
+                self.bias.admitted(trial.task, duration_s=trial.trial_s, turns=turns, solved=solved)
             else:
                 self.bias.dropped(trial.task, duration_s=trial.trial_s, turns=trial.turns, solved=trial.solved)
 

@@ -186,3 +186,5 @@ def test_the_meter_counts_a_dropped_trial_by_what_it_had_run_and_what_its_task_h
     assert found["bias_turns"] == pytest.approx((10 / 3) / (22 / 4) - 1)
     assert found["bias_task"] == pytest.approx(0.0 - 0.5)  # known before: easy 0, hard 1
     assert found["bias_outcome"] == 0.0  # nobody knows how the dropped one would have ended
+    meter.dropped("hard", duration_s=7.0)
+    assert meter.metrics()["bias_turns"] == found["bias_turns"]  # nor how many turns it would have taken
