@@ -53,7 +53,8 @@ class PPOConfig(BaseModel):
     whiten: bool = True
     """Advantages of a batch get mean 0 and deviation 1."""
     importance_cap: float | None = Field(None, gt=0)
-    """Truncation of the importance weights exp(old_logprobs − sampler_logprobs); None = off."""
+    """Truncation of the importance weights exp(old_logprobs − sampler_logprobs); None = off. Set it (2.0) wherever
+    rollouts may lag: without it they are trained on as if they were new (docs/ablations.md has what that cost)."""
     replay_routing: bool = True
     """Route a Mixture-of-Experts policy as its sampler was routed (arXiv 2510.11370). Off only to measure the gap."""
     gap_alarm: float = Field(0.05, gt=0)
