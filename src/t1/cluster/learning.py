@@ -63,8 +63,7 @@ def open_learner(
 ) -> Iterator[Learner]:
     """The trainer of the policy at `start`, while this is open.
 
-    `folder`: the run's own, where ranks log and publish. `cluster`: of a spread run;
-    None = this machine.
+    `folder`: the run's own, where ranks log and publish. `cluster`: of a spread run; None = this machine.
     """
     temperature = config.harness.sampling.temperature
     if config.trainer.alone:
