@@ -47,7 +47,7 @@ test-harbor-podman: test-harbor ## Harbor's podman as our sandboxes, contract an
 .venv-harbor/.stamp: pyproject.toml constraints-harbor.txt
 	$(PYTHON_HARBOR) -m venv .venv-harbor
 	.venv-harbor/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-harbor.txt -e '.[harbor]' \
-		podman-compose pytest pytest-asyncio
+		podman-compose pytest pytest-asyncio pytest-timeout
 	@touch $@
 
 test-agents: $(STAMP) sandbox ## Claude Code and Codex, unmodified, through the gateway; npm installs them into .agents

@@ -191,22 +191,24 @@ async def main() -> None:
     """Measure, print, leave nothing."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, default=1000, help="of the search for leaks")
-    num_trials = parser.parse_args().trials
+    parser.add_argument("--rounds", type=int, default=5, help="of every other measurement")
+    chosen = parser.parse_args()
+    rounds = chosen.rounds
     with tempfile.TemporaryDirectory(prefix="t1-bench-") as folder:
         task = make_task(Path(folder))
         provider = NamespaceProvider(label="bench")
         verifier = PristineVerifier(provider)
         try:
             await together(task, provider, verifier, 16, 4)
-            alone = [await trial(task, provider, verifier) for _ in range(50)]
-            floor = await bare(50)
-            scripts = [await script_ms(task, provider) for _ in range(20)]
-            rates = [await together(task, provider, verifier, 96, 16) for _ in range(5)]
-            num_leaked = await leaked(task, provider, verifier, num_trials)
+            alone = [await trial(task, provider, verifier) for _ in range(10 * rounds)]
+            floor = await bare(10 * rounds)
+            scripts = [await script_ms(task, provider) for _ in range(4 * rounds)]
+            rates = [await together(task, provider, verifier, 96, 16) for _ in range(rounds)]
+            num_leaked = await leaked(task, provider, verifier, chosen.trials)
         finally:
             await provider.close()
         engine = container_engine()
-        podman = await in_containers(task, engine, 5) if engine is not None else None
+        podman = await in_containers(task, engine, rounds) if engine is not None else None
     medians = {part: statistics.median(times[part] for times in alone) for part in alone[0]}
     print(f"16 at once, trials per second: {', '.join(f'{rate:.1f}' for rate in rates)}")
     line: dict[str, float | None] = {f"{part}_ms": round(medians[part], 2) for part in ("open", "command")}

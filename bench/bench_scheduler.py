@@ -189,8 +189,8 @@ def main() -> None:
     first, _, last = again["peaks_mb_per_1000_trials"]
     report = {name: round(value, 4) for name, value in found.items()} | {
         "peak_mb_per_1000_trials": round(peak, 1),
-        "memory_by_size": round(peak / first, 3),
-        "memory_by_step": round(last / first, 3),
+        "memory_by_size": round(peak / first, 3) if first else None,
+        "memory_by_step": round(last / first, 3) if first else None,
         "time_by_size": round(found["cpu_ms_per_turn"] / again["cpu_ms_per_turn"], 3),
         "idle_share": {
             "lockstep_all": round(idle_share(ahead=0, admission=Admission.ALL, oversample=1.0), 3),

@@ -16,6 +16,7 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import argparse
 import json
 import statistics
 import time
@@ -28,7 +29,7 @@ from bench_gateway import overhead, session_memory
 from t1.tito import assemble, audit
 from t1.types import FinishReason, Outcome, RewardSource, Rollout, RolloutId, RoutingArray, StopReason, Turn
 
-VOCAB, EXPERTS, LAYERS, REPEATS = 32_000, 8, 4, 7
+VOCAB, EXPERTS, LAYERS = 32_000, 8, 4
 
 
 def draw_routing(rng: np.random.Generator, num_rows: int) -> RoutingArray:
@@ -97,10 +98,10 @@ def interleave(rollouts: list[Rollout]) -> Rollout:
     return replace(rollouts[0], turns=tuple(turns))
 
 
-def rates(name: str, work: Callable[[list[Rollout]], int], rollouts: list[Rollout]) -> dict[str, int]:
+def rates(name: str, work: Callable[[list[Rollout]], int], rollouts: list[Rollout], repeats: int) -> dict[str, int]:
     """Median tokens per second, by the clock on the wall and by the processor's."""
     wall, cpu = [], []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         started, busy = time.perf_counter(), time.process_time()
         tokens = work(rollouts)
         wall.append(tokens / (time.perf_counter() - started))
@@ -108,7 +109,7 @@ def rates(name: str, work: Callable[[list[Rollout]], int], rollouts: list[Rollou
     return {f"{name}_per_s": round(statistics.median(wall)), f"{name}_per_cpu_s": round(statistics.median(cpu))}
 
 
-def assembling() -> dict[str, int]:
+def assembling(repeats: int) -> dict[str, int]:
     """Tokens a second of `assemble`, and of both it and `audit`."""
     rng = np.random.default_rng(0)
     long = [draw_rollout(rng, member, 300, opening=600, sampled=60, seen=60) for member in range(8)]
@@ -126,13 +127,16 @@ def assembling() -> dict[str, int]:
     result: dict[str, int] = {}
     for name, rollouts in workloads.items():
         print(f"{name or 'long_'}rollouts: {len(rollouts)}, {only_assemble(rollouts)} tokens")
-        result |= rates(f"{name}assemble_audit_tokens", check, rollouts)
-        result |= rates(f"{name}assemble_tokens", only_assemble, rollouts)
+        result |= rates(f"{name}assemble_audit_tokens", check, rollouts, repeats)
+        result |= rates(f"{name}assemble_tokens", only_assemble, rollouts, repeats)
     return result
 
 
 def main() -> None:
-    result: dict[str, float] = {**assembling(), **session_memory(), **overhead()}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=7)
+    repeats = parser.parse_args().repeats
+    result: dict[str, float] = {**assembling(repeats), **session_memory(), **overhead()}
     print(json.dumps(result))
 
 

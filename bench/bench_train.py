@@ -73,6 +73,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--rollouts", type=int, default=64)
+    parser.add_argument("--starts", type=int, default=3, help="of one rank and of two, in turns")
     parser.add_argument("--pack-tokens", type=int, default=PPOConfig().max_pack_tokens)
     return parser.parse_args()
 
@@ -181,9 +182,9 @@ def _forward_backward_s(trainer: PPOTrainer, minibatches: list[list[Pack]]) -> f
 
 
 def on_one_and_two_ranks(options: argparse.Namespace) -> dict[str, Any]:
-    """Tokens/s of a whole step on one rank and on two, three starts of each in turns."""
+    """Tokens/s of a whole step on one rank and on two, a few starts of each in turns."""
     seconds: dict[int, list[float]] = {1: [], 2: []}
-    for _ in range(3):
+    for _ in range(options.starts):
         for world, found in seconds.items():
             steps = on_ranks(
                 world, timed_steps, world, options.rollouts, options.pack_tokens, timeout_s=RANKS_TIMEOUT_S

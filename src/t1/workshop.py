@@ -50,6 +50,7 @@ from t1.rollouts.collect import Scorer, TurnsCheck
 from t1.rollouts.pool import Collects, Progress
 from t1.routing.replay_families import num_experts, routers
 from t1.sandboxes import make_provider
+from t1.training.checkpoints import policy_at
 from t1.types import Rollout, RolloutId, SamplingParams, Task
 from t1.verification import PristineVerifier, score
 
@@ -284,8 +285,13 @@ def draw_seed(*entropy: int) -> int:
 
 
 def model_path(config: RunConfig) -> Path:
-    """The configured policy, or the base that ships with T1."""
-    return Path(config.model.path) if config.model.path else base_path()
+    """The configured policy, or the base that ships with T1. Raises ConfigError where it is a folder of several."""
+    if not config.model.path:
+        return base_path()
+    path = Path(config.model.path)
+    if (newest := policy_at(path)) != path:
+        raise ConfigError(f"model.path is {path}, which holds checkpoints, and it names one: {newest}, say")
+    return path
 
 
 def normalizer_of(config: RunConfig, tasks: Sequence[Task]) -> float:

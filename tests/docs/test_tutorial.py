@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
-import signal
-import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +12,7 @@ import pytest
 from t1.sandboxes import probe
 
 from .pages import ROOT, blocks, simple_commands
+from .running import answer_of, script
 
 SCRIPTS = [script for _, script in blocks(ROOT / "docs" / "tutorial.md")]
 BOUND_S = 1800
@@ -39,50 +35,10 @@ def place(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-def run(script: str, place: Path) -> str:
-    """What a script printed. It ends within a bound, and with it all that it started."""
-    command = ["bash", "-euo", "pipefail", "-c", script]
-    with subprocess.Popen(
-        command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    ) as process:
-        try:
-            printed, _ = process.communicate(timeout=BOUND_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    assert process.returncode == 0, printed[-3000:]
-    return printed
-
-
-def page_of(command: list[str], place: Path) -> str:
-    """The first page that `t1 view` serves; the command runs until it is interrupted."""
-    start = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from t1.cli import main; main()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-u", "-c", start, *command],
-        cwd=place,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
-                break
-        else:
-            raise AssertionError(f"no address was printed, exit code {process.wait()}")
-        try:
-            with urllib.request.urlopen(found[0], timeout=60) as answer:
-                return str(answer.read().decode())
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(timeout=60)
-
-
+@pytest.mark.timeout(BOUND_S + 120)
 def test_every_command_of_the_tutorial_does_what_it_says(place: Path) -> None:
     *scripts, look = SCRIPTS
-    printed = run("\n".join(scripts), place)
+    printed = script("\n".join(scripts), place, bound_s=BOUND_S)
     assert "count-errors" in printed and "sound: no errors" in printed
     for path in (
         "runs/tutorial/verdict.json",
@@ -96,4 +52,4 @@ def test_every_command_of_the_tutorial_does_what_it_says(place: Path) -> None:
 
     [(_, (program, *command))] = simple_commands(look)
     assert (program, command[0], command[-2]) == ("t1", "view", "--port")
-    assert "<title>" in page_of([*command[:-1], "0"], place)
+    assert "<title>" in answer_of([*command[:-1], "0"], place)

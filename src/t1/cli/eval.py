@@ -38,7 +38,8 @@ def evaluate(
     policy: Annotated[
         str | None,
         typer.Option(
-            help="A checkpoint, vllm:URL or sglang:URL (with model.path), openai:MODEL@URL or anthropic:MODEL[@URL].",
+            help="A checkpoint or a run, vllm:URL or sglang:URL (with model.path), openai:MODEL@URL or "
+            "anthropic:MODEL[@URL].",
             show_default=False,
         ),
     ] = None,
@@ -147,7 +148,9 @@ def _policy_settings(policy: str | None) -> list[str]:
         from t1.evaluation.remote import TALKATIVE
 
         return list(TALKATIVE)
-    return [f"model.path={policy}"]
+    from t1.training.checkpoints import policy_at
+
+    return [f"model.path={policy_at(Path(policy))}"]
 
 
 def measure_checkpoint(config: RunConfig, suite: Suite) -> Measured:

@@ -96,11 +96,11 @@ def find_policy(words: Sequence[str]) -> tuple[RunConfig, Path, Suite]:
 
     read_run_config(path)  # refuses what is no run, by name
 
-    from t1.training.checkpoints import latest_checkpoint
+    from t1.training.checkpoints import policy_at
     from t1.workshop import model_path
 
-    config, sft = load_config(path / "config.toml", overrides), path / "checkpoints" / "sft"
-    policy = latest_checkpoint(path / "checkpoints" / "rl") or (sft if sft.is_dir() else model_path(config))
+    config = load_config(path / "config.toml", overrides)
+    policy = found if (found := policy_at(path)) != path else model_path(config)
     return _sampled(config), policy, tasks_of(config) if config.tasks.path else read_suite(path / "suite")
 
 

@@ -24,7 +24,8 @@ WATCH_S = 5.0
 
 def gateway(
     model: Annotated[
-        Path | None, typer.Argument(help="A checkpoint: tokenizer, template, and weights. Default: the shipped base.")
+        Path | None,
+        typer.Argument(help="A checkpoint or a run: tokenizer, template, and weights. Default: the shipped base."),
     ] = None,
     engine_url: Annotated[
         list[str] | None, typer.Option(help="A running engine that samples; again for several. Default: this process.")
@@ -63,6 +64,11 @@ def gateway(
         max_tokens=max_tokens,
         open_keys=open_keys,
     )
+
+    if model is not None and not (model / "config.json").exists():
+        from t1.training.checkpoints import policy_at
+
+        model = policy_at(model)
 
     async def run() -> None:
         sampler = await open_sampler(model, engine_kind, engine_url or [], max_context)

@@ -71,7 +71,7 @@ def show(
 ) -> None:
     """Print a task as a person reads it, or list the tasks of a suite.
 
-    Example: **t1 tasks show suites/basics** · **t1 tasks show suites/basics/heldout/0007**
+    Example: **t1 tasks show suites/basics** · **t1 tasks show suites/basics/heldout/heldout-00007**
     """
     from t1.tasks import read_suite, read_task
 

@@ -114,6 +114,8 @@ class FakeEngine:
         self._read = read or read_weights
         self.sampler, self.model, self.faults = sampler, model, faults or Faults()
         self.label, self.down, self.paused = "default", False, False
+        self.served = "fake"
+        """What it calls its model; a real one names the directory."""
         self.asked: list[Mapping[str, Any]] = []
         """Bodies of all requests for completions."""
         self.calls: list[str] = []
@@ -290,7 +292,7 @@ class FakeEngine:
         """Both dialects' list of models."""
         return {
             "object": "list",
-            "data": [{"id": "fake", "object": "model", "max_model_len": self.sampler.max_context}],
+            "data": [{"id": self.served, "object": "model", "max_model_len": self.sampler.max_context}],
         }
 
 

@@ -144,6 +144,15 @@ def latest_checkpoint(root: Path) -> Path | None:
     return None
 
 
+def policy_at(path: Path) -> Path:
+    """The checkpoint that a path means to a person: of a run, or of its checkpoints, the newest; else what it names."""
+    for root in (path, path / "rl", path / "checkpoints" / "rl"):
+        if (newest := latest_checkpoint(root)) is not None:
+            return newest
+    sft = path / "checkpoints" / "sft"
+    return sft if sft.is_dir() else path
+
+
 def steps_done(root: Path) -> int:
     """How many steps the newest checkpoint has behind it; 0 without one."""
     latest = latest_checkpoint(root)

@@ -52,9 +52,11 @@ class PPOConfig(BaseModel):
     (`rollouts.group_size` ≥ 2). Without a critic nothing warms up, and λ has no say."""
     whiten: bool = True
     """Advantages of a batch get mean 0 and deviation 1."""
-    importance_cap: float | None = Field(None, gt=0)
-    """Truncation of the importance weights exp(old_logprobs − sampler_logprobs); None = off. Set it (2.0) wherever
-    rollouts may lag: without it they are trained on as if they were new (docs/ablations.md has what that cost)."""
+    importance_weights: Literal["lagging", "all", "off"] = "lagging"
+    """Which actions count by exp(old_logprobs − sampler_logprobs): those that earlier weights sampled (so a step whose
+    rollouts are all fresh has none), all of them, or none. docs/ablations.md has what lagging cost without."""
+    importance_cap: float = Field(2.0, gt=0)
+    """Where those weights are truncated (Ionides 2008)."""
     replay_routing: bool = True
     """Route a Mixture-of-Experts policy as its sampler was routed (arXiv 2510.11370). Off only to measure the gap."""
     gap_alarm: float = Field(0.05, gt=0)

@@ -150,7 +150,7 @@ def diagnose(evidence: Evidence, cached: npt.NDArray[np.bool_] | None = None) ->
             Mismatch.LAG,
             f"{len(behind)} tokens were sampled up to {int(evidence.lag.max())} versions ago and differ by "
             f"{behind.mean():.3g} (those of this version by {here.mean() if len(here) else 0.0:.3g}): data off the "
-            "policy; lower rollouts.max_lag, or bound it with ppo.importance_cap",
+            "policy; lower rollouts.max_lag, or bound what it counts for with ppo.importance_cap",
         )
     found = _by_probes(evidence) or _truncation(evidence.differences[evidence.lag == 0])
     if found is None and cached is not None:

@@ -65,6 +65,8 @@ class Scored:
     """float32[A] targets of the critic."""
     logprobs: Tensor
     """float32[A] of the policy when it last learned from each action; the old ones until then."""
+    weighed: Tensor
+    """bool[A] True where the policy's loss has an importance weight."""
 
     @property
     def credit(self) -> Credit:
@@ -207,7 +209,15 @@ class PPOTrainer:
             advantages=whiten(advantages) if self.config.whiten else advantages,
             returns=residuals + values,
             logprobs=old_logprobs.clone(),
+            weighed=self._weighed(batch),
         )
+
+    def _weighed(self, batch: Batch) -> Tensor:
+        """bool[A] which actions get an importance weight: those that earlier weights sampled, unless all or none do."""
+        which = self.config.importance_weights
+        if which == "lagging":
+            return torch.from_numpy(lag_of(batch, self.num_steps) > 0)
+        return torch.full((batch.num_actions,), which == "all")
 
     def _gae(self, batch: Batch, values: Tensor, lam: float) -> Tensor:
         """float32[A], by token or by turn as the config says."""
@@ -332,10 +342,10 @@ class PPOTrainer:
     def _policy_loss(self, logprobs: Tensor, slots: Tensor, scored: Scored) -> Tensor:
         """The clipped loss [a] of the actions at `slots` int64[a], from their `logprobs` [a]."""
         config, old = self.config, scored.old_logprobs[slots].to(logprobs.device)
-        weights = None
-        if config.importance_cap is not None:
+        weights, weighed = None, scored.weighed[slots].to(logprobs.device)
+        if weighed.any():
             sampled = scored.batch.sampler_logprobs[slots].to(logprobs.device)
-            weights = importance_weights(old, sampled, cap=config.importance_cap)
+            weights = importance_weights(old, sampled, cap=config.importance_cap).where(weighed, 1.0)
         return policy_loss(
             logprobs,
             old,

@@ -12,13 +12,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from t1.errors import CheckpointError
-from t1.training.checkpoints import checkpoint_path, latest_checkpoint, prune_checkpoints
+from t1.config import load_config
+from t1.errors import CheckpointError, ConfigError
+from t1.training.checkpoints import checkpoint_path, latest_checkpoint, policy_at, prune_checkpoints
 from t1.training.config import PPOConfig, SFTConfig
 from t1.training.critic import Critic
 from t1.training.ppo import PPOTrainer
 from t1.training.sft import SFTTrainer
 from t1.types import Trajectory
+from t1.workshop import model_path
 
 Make = Callable[..., Trajectory]
 
@@ -120,6 +122,24 @@ def test_the_latest_complete_checkpoint_is_found_after_a_kill(moe: PreTrainedMod
         trainer.load(checkpoint_path(tmp_path, 3))
     with pytest.raises(CheckpointError, match="no complete checkpoint"):
         trainer.load(checkpoint_path(tmp_path, 4))
+
+
+def test_a_run_stands_for_its_newest_policy_and_a_checkpoint_for_itself(moe: PreTrainedModel, tmp_path: Path) -> None:
+    checkpoints = tmp_path / "run" / "checkpoints"
+    sft, last = checkpoints / "sft", checkpoint_path(checkpoints / "rl", 2)
+    SFTTrainer(moe, SFTConfig()).save(sft)
+    assert policy_at(tmp_path / "run") == sft
+    for step in (1, 2):
+        _ppo(moe).save(checkpoint_path(checkpoints / "rl", step))
+    assert {policy_at(path) for path in (tmp_path / "run", checkpoints, checkpoints / "rl", last)} == {last}
+    assert policy_at(sft) == sft and policy_at(tmp_path / "no such") == tmp_path / "no such"
+
+
+def test_a_model_path_names_one_checkpoint(moe: PreTrainedModel, tmp_path: Path) -> None:
+    """It is kept in the run's configuration, and the newest of a folder is another one tomorrow."""
+    _ppo(moe).save(checkpoint_path(tmp_path, 7))
+    with pytest.raises(ConfigError, match=r"holds checkpoints, and it names one: .*step-000007"):
+        model_path(load_config(None, [f"model.path={tmp_path}"]))
 
 
 def test_an_empty_directory_has_no_checkpoint(tmp_path: Path) -> None:

@@ -97,6 +97,32 @@ def test_turn_credit_gives_each_turn_one_advantage(moe: PreTrainedModel, make_tr
         assert len(advantages[batch.turns == turn].unique()) == 1
 
 
+@pytest.mark.parametrize(
+    ("which", "weighed"), [("lagging", [False, True]), ("all", [True, True]), ("off", [False, False])]
+)
+def test_what_earlier_weights_sampled_counts_by_what_it_is_worth_now(
+    dense: PreTrainedModel, make_trajectory: Make, which: str, weighed: list[bool]
+) -> None:
+    """Until the first update ρ is 1 and the loss −Σ w Â / A; w = min(π / π_sampler, cap) where one is due, else 1."""
+    trainer = _trainer(dense, importance_weights=which, importance_cap=0.5, whiten=False)
+    trainer.num_steps = 3
+    now, before = (
+        dataclasses.replace(t, version=np.full_like(t.version, version))
+        for t, version in ((make_trajectory(1), 3), (make_trajectory(2, member=1), 2))
+    )
+    rollouts = [((now,), 1.0), ((before,), 3.0)]
+    batch = Batch.of(rollouts)
+    trainer.critic.start_at(batch.mean_reward)
+    scored = trainer.score(batch)
+    lengths = scored.batch.lengths.tolist()
+    assert scored.weighed.tolist() == [due for due, length in zip(weighed, lengths, strict=True) for _ in range(length)]
+    worth = (scored.old_logprobs - scored.batch.sampler_logprobs).exp().clamp(max=0.5)
+    assert 0 < (worth == 0.5).float().mean() < 1
+    weights = torch.where(scored.weighed, worth, torch.ones(()))
+    expected = -(weights * scored.advantages).mean()
+    assert trainer.step(rollouts)["loss"] == pytest.approx(float(expected), rel=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["dense", "moe"])
 def test_ppo_raises_the_probability_of_a_rewarded_action(
     kind: str, make_trajectory: Make, request: pytest.FixtureRequest
