@@ -166,13 +166,23 @@ def _text(file: Path) -> str:
 def _bytes(file: Path) -> bytes:
     """The bytes of a file of the task. Nothing that could block is opened."""
     try:
-        if not (file.is_file() or file.is_dir()) and file.exists():
-            raise TaskError(file, "is neither a file nor a link nor a directory")
-        return file.read_bytes()
+        mode = os.stat(file).st_mode  # noqa: PTH116 (hot)
+    except OSError:
+        mode = stat.S_IFREG  # reading it says what is wrong
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise TaskError(file, "is neither a file nor a link nor a directory")
+    return _read(os.fspath(file))
+
+
+def _read(file: str) -> bytes:
+    """The bytes of what is a file or a directory, which is refused."""
+    try:
+        with open(file, "rb") as opened:  # noqa: PTH123 (hot)
+            return opened.read()
     except FileNotFoundError:
-        raise TaskError(file, "no such file") from None
+        raise TaskError(Path(file), "no such file") from None
     except OSError as error:
-        raise TaskError(file, (error.strerror or "cannot be read").lower()) from None
+        raise TaskError(Path(file), (error.strerror or "cannot be read").lower()) from None
 
 
 def task_digest(path: Path) -> str:
@@ -182,14 +192,14 @@ def task_digest(path: Path) -> str:
     """
     digest = hashlib.sha256()
     for name in sorted(_files(path)):
-        file = path / name
-        mode = file.lstat().st_mode
-        if stat.S_ISLNK(mode):
-            kind, content = b"l", os.fsencode(_checked_link(file, path))
-        elif stat.S_ISREG(mode):
-            kind, content = (b"x" if os.access(file, os.X_OK) else b"f"), _bytes(file)
+        file = f"{path}/{name}"
+        mode = os.lstat(file).st_mode
+        if stat.S_ISREG(mode):
+            kind, content = (b"x" if os.access(file, os.X_OK) else b"f"), _read(file)
+        elif stat.S_ISLNK(mode):
+            kind, content = b"l", os.fsencode(_checked_link(Path(file), path))
         else:
-            raise TaskError(file, "is neither a file nor a link nor a directory")
+            raise TaskError(Path(file), "is neither a file nor a link nor a directory")
         digest.update(b"%s %d %s\0%d\0" % (kind, len(os.fsencode(name)), os.fsencode(name), len(content)))
         digest.update(content)
     return digest.hexdigest()
