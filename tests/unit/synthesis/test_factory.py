@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -70,6 +71,18 @@ async def test_every_cell_of_the_taxonomy_and_every_rewrite_makes_the_same_task_
         assert Candidate.from_json(first.to_json()) == first
         applied.add(kind)
     assert len(applied) == 8
+
+
+async def test_a_value_that_has_to_be_looked_up_is_named_once():
+    """No "the suffix the suffix given in settings/x.cfg"."""
+    proposer, told = ProgrammaticProposer(5), 0
+    for index, cell in enumerate(taxonomy()[:128]):
+        seed = Seed(index, *cell)
+        with contextlib.suppress(ProposalRejected):
+            made = await proposer.rewrite(seed, await proposer.propose(seed), Rewrite.OBSERVATION, None)
+            told += "given in settings/" in made.instruction
+            assert not re.search(r"\b(\w+) the \1 given in", made.instruction), made.instruction
+    assert told > 20
 
 
 async def test_a_verifier_that_looks_for_a_file_alone_is_rejected_as_not_discriminating(provider, tmp_path):

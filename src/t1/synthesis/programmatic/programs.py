@@ -87,7 +87,7 @@ def branched(s: Scene, v: Lines) -> Move:
     """A commit on a branch of its own."""
     top, _ = _repository(s, v)
     branch, word, (message, name) = s.name(), s.words(1)[0], (f"note {s.rng.choice(s.words(3))}", "NOTES")
-    said, shell = s.given("branch", branch)
+    said, shell = s.given("name", branch)
     git = f"git {_IGNORED} -C /app/{top}"
     checks = (
         Check(f"{top} has the branch", f"{git} rev-parse --verify refs/heads/{branch}"),
@@ -97,9 +97,9 @@ def branched(s: Scene, v: Lines) -> Move:
         Check("main stays as it was", f'{git} rev-parse --verify refs/heads/{branch} && [ "$({git} rev-parse {branch}^)" = "$({git} rev-parse main)" ]'),
     )  # fmt: skip
     sentence = s.say(
-        f'In the git repository {top}, start a branch from main, named {said}, and commit a file {name} that says "{word}" there, '
+        f'In the git repository {top}, start a branch from main, by the name {said}, and commit a file {name} that says "{word}" there, '
         f'with the message "{message}". Leave main as it is, and nothing uncommitted.',
-        f'Add one commit "{message}" to the repository {top}: a file {name} with the word "{word}", on a new branch off main called {said}. Afterwards the working tree is clean.',
+        f'Add one commit "{message}" to the repository {top}: a file {name} with the word "{word}", on a new branch off main by the name {said}. Afterwards the working tree is clean.',
     )
     lines = (
         f"git -C {top} checkout -q -b {shell} main",
@@ -126,8 +126,8 @@ def committed(s: Scene, v: Tree) -> Move:
         Check("the tag stands on it", f'{git} rev-parse --verify HEAD && [ "$({git} rev-parse refs/tags/{tag}^{{commit}})" = "$({git} rev-parse HEAD)" ]'),
     )  # fmt: skip
     sentence = s.say(
-        f'Make {v.path} a git repository with all of its files in a single commit, "{message}", and tag that commit {said}; the working tree is clean then.',
-        f'Put the directory {v.path} under git: one commit of everything in it, with the message "{message}", tagged {said}, and nothing left to commit.',
+        f'Make {v.path} a git repository with all of its files in a single commit, "{message}", and give that commit the tag {said}; the working tree is clean then.',
+        f'Put the directory {v.path} under git: one commit of everything in it, with the message "{message}", with the tag {said}, and nothing left to commit.',
     )
     lines = (
         f"git init -q -b main {v.path}",

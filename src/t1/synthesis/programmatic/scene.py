@@ -7,6 +7,7 @@ scene.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from random import Random
 
 from t1.tasks.vocabulary import WORDS
 
+_TWICE = re.compile(r"\b(?:the )?(octal )?(\w+) the \2 given in")
 FORMATS = ("csv", "tsv", "json", "jsonl")
 COLUMNS = ("city", "team", "shop", "crop", "ship", "tool")
 NUMBERS = ("count", "price", "score", "stock", "weight")
@@ -155,8 +157,8 @@ class Scene:
         return self.rng.sample(WORDS, count)
 
     def say(self, *wordings: str) -> str:
-        """One of several wordings."""
-        return self.rng.choice(wordings)
+        """One of several wordings; what `given` names is not named twice ("the suffix the suffix given in …")."""
+        return _TWICE.sub(lambda found: f"the {found[1] or ''}{found[2]} given in", self.rng.choice(wordings))
 
     def given(self, what: str, value: str) -> tuple[str, str]:
         """(how the instruction refers to a value, how the shell gets it): stated, or in a file to be read."""
