@@ -19,7 +19,7 @@ PYTHON_HARBOR ?= $(shell for p in python3.12 python3.13 python3.14 $$(ls -d $$(p
 .PHONY: docs help installations quickstart test test-harbor test-agents lint types venv sandbox base clean bench bench-sandbox bench-engine bench-tito bench-train test-vllm test-viewer bench-viewer gap bench-replay bench-scheduler bench-tasks audit-labelled
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 quickstart: $(STAMP) sandbox ## base model -> SFT -> PPO -> evaluation in real sandboxes; writes runs/quickstart
 	$(BIN)/t1 quickstart

@@ -124,6 +124,8 @@ async def _check(path: Path, num: int | None) -> int:
     finally:
         await provider.close()
     typer.echo(f"{len(folders) - broken} of {len(folders)} tasks are sound")
+    if broken < len(folders):
+        typer.echo(f"next: t1 tasks audit {path} changes their inputs and breaks their solutions", err=True)
     return broken
 
 
