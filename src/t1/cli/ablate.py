@@ -11,7 +11,7 @@ from t1.cli.settings import Settings, read_settings
 
 
 def ablate(
-    kind: Annotated[str, typer.Argument(help="reward, tito, replay, admission or critic.")],
+    kind: Annotated[str, typer.Argument(help="reward, tito, replay, admission, importance or critic.")],
     settings: Settings = None,
     out: Annotated[
         Path | None,

@@ -76,6 +76,12 @@ KINDS: Mapping[str, Kind] = {
         {"first": "first", "carry": "carry"},
         watch=("admitted_share", "bias_duration", "bias_task", "lag_mean"),
     ),
+    "importance": Kind(
+        "do importance weights give back what training on the rollouts of earlier weights takes?",
+        "ppo.importance_weights",
+        {"off": "off", "lagging": "lagging"},
+        watch=("lag_mean", "gap", "clip_fraction"),
+    ),
     "critic": Kind(
         "does a learned critic teach more than the mean of the task's group?",
         "ppo.baseline",
@@ -99,6 +105,10 @@ def arms_of(name: str, base: RunConfig) -> dict[str, RunConfig]:
     kind = kind_of(name)
     if name == "critic" and base.rollouts.group_size < 2:
         raise ConfigError("rollouts.group_size is 1: a group of one has no mean to be compared with; set 4, say")
+    rollouts = base.rollouts
+    carries = rollouts.admission == "carry" and rollouts.oversample > 1
+    if name == "importance" and rollouts.source != "lookahead" and not carries:
+        raise ConfigError("no rollout is ever older than the weights that learn; set rollouts.oversample to 1.5, say")
     if name == "admission" and base.rollouts.oversample <= 1:
         raise ConfigError("rollouts.oversample is 1: no trial is ever left over to carry or drop; set 1.5, say")
     arms = {arm: changed(base, {**kind.given, kind.key: value}) for arm, value in kind.arms.items()}

@@ -78,12 +78,17 @@ def test_tito_and_replay_share_the_run_that_has_neither_text_nor_routes() -> Non
     assert arms_of("tito", BASE)["tokens"] == arms_of("replay", BASE)["live"]
 
 
+def test_carrying_is_the_same_run_in_both_of_its_ablations() -> None:
+    assert arms_of("admission", BASE)["carry"] == arms_of("importance", BASE)["lagging"]
+
+
 @pytest.mark.parametrize(
     ("name", "config", "message"),
     [
         ("rewad", RunConfig(), "did you mean reward"),
         ("critic", RunConfig(), "group_size is 1"),
         ("admission", RunConfig(), "oversample is 1"),
+        ("importance", RunConfig(), "no rollout is ever older"),
     ],
 )
 def test_a_question_without_a_meaning_is_refused(name: str, config: RunConfig, message: str) -> None:
