@@ -116,6 +116,7 @@ def vllm_of(checkpoint: Path) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.timeout(1800)
 def test_every_command_of_the_reference_and_the_readme_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], subtests: pytest.Subtests
 ) -> None:

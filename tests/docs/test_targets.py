@@ -53,7 +53,7 @@ NAMED = sorted(
     }
 )
 IN_CI = set(re.findall(r"^make ([a-z-]+)", (ROOT / ".ci" / "run").read_text(), re.M))
-BOUND_S = 300
+BOUND_S = 600
 
 
 def recipe(target: str) -> list[list[str]]:
