@@ -54,7 +54,7 @@ class PPOConfig(BaseModel):
     """Advantages of a batch get mean 0 and deviation 1."""
     importance_weights: Literal["lagging", "all", "off"] = "lagging"
     """Which actions count by exp(old_logprobs − sampler_logprobs): those that earlier weights sampled (so a step whose
-    rollouts are all fresh has none), all of them, or none. docs/ablations.md has what lagging cost without."""
+    rollouts are all fresh has none), all of them, or none. docs/ablations.md has runs with and without."""
     importance_cap: float = Field(2.0, gt=0)
     """Where those weights are truncated (Ionides 2008)."""
     replay_routing: bool = True
