@@ -35,7 +35,9 @@ def ablate(
     for key, value in about.given.items():
         typer.echo(f"both have {key} = {value!r}, without which the question has no meaning", err=True)
     if seeds < 2:
-        typer.echo("one seed says nothing about the spread between runs: use --seeds 3, say", err=True)
+        typer.echo("one seed says nothing about the spread between runs: use --seeds 4, say", err=True)
+    elif seeds < 4:
+        typer.echo(f"{seeds} seeds say little of the spread between runs, so the interval will be wide", err=True)
 
     from rich.console import Console
 

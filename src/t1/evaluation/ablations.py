@@ -18,7 +18,7 @@ import numpy as np
 
 from t1.config import RunConfig, check_config, differing_keys
 from t1.errors import ConfigError, RunError
-from t1.evaluation.attempts import NUM_RESAMPLES, Floats, bootstrap
+from t1.evaluation.attempts import Floats, bootstrap
 from t1.evaluation.evidence import sightings
 from t1.evaluation.metrics import wilson
 from t1.rundir import read_run_config
@@ -239,9 +239,9 @@ class Difference:
     """Of the first arm and the second."""
     difference: float
     ci95: tuple[float, float]
-    """Seeds and tasks are drawn anew, each with both arms' numbers: what another start of the experiment may give."""
+    """For other seeds and other tasks: what the experiment may give when it is done again."""
     ci95_tasks: tuple[float, float]
-    """Only tasks are drawn anew: how well these very policies are told apart."""
+    """For other tasks alone: how well these very policies are told apart."""
     by_seed: Mapping[int, float]
     num_tasks: int
 
@@ -308,28 +308,38 @@ def difference(measure: str, pairs: Sequence[tuple[ArmRun, ArmRun]]) -> Differen
         measure=measure,
         means=(float(first), float(second)),
         difference=float(change.mean()),
-        ci95=crossed_bootstrap(change),
+        ci95=crossed_interval(change),
         ci95_tasks=bootstrap(change.mean(axis=0)) if change.any() else _nothing(len(shared)),
         by_seed={pair[0].seed: float(row.mean()) for pair, row in zip(pairs, change, strict=True)},
         num_tasks=len(shared),
     )
 
 
-def crossed_bootstrap(values: Floats, *, seed: int = 0) -> tuple[float, float]:
-    """95 % percentile interval of mean(values [S, M]) with rows and columns drawn anew, independently of one another.
+def crossed_interval(values: Floats) -> tuple[float, float]:
+    """95 % interval of mean(values [S, M]) for new rows *and* new columns; of one row, for new columns alone.
 
-    The pigeonhole bootstrap of two crossed factors (Owen, 2007, The Annals of Applied Statistics 1(2)): it is never
-    narrower than drawing columns alone, but with two or three rows it knows little of the spread between rows.
+    Var = (MS_rows + MS_columns − MS_rest) / (S M), from the mean squares of two crossed factors without replication,
+    with Satterthwaite's degrees of freedom (1946, Biometrics Bulletin 2(6)). A row is a seed and whatever else one run
+    differs by from the next. In simulated experiments of 2 to 4 seeds and 150 tasks it holds the truth in 90 to 97 of
+    100; percentiles of resampled rows and columns, in whose place it stands, in 73 to 97: the fewer where runs differ
+    much. They had shown an effect that a repeat did not. With two rows it is wide, since two say little of a spread.
     """
+    from scipy.stats import t
+
     num_rows, num_columns = values.shape
     if not values.any():
         return _nothing(num_columns)
-    rng = np.random.default_rng(seed)
-    rows = rng.multinomial(num_rows, np.full(num_rows, 1 / num_rows), size=NUM_RESAMPLES)
-    columns = rng.multinomial(num_columns, np.full(num_columns, 1 / num_columns), size=NUM_RESAMPLES)
-    means = np.einsum("bs,sm,bm->b", rows, values, columns, optimize=True) / values.size
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(low), float(high)
+    mean, rows, columns = values.mean(), values.mean(axis=1), values.mean(axis=0)
+    rest = values - rows[:, None] - columns[None, :] + mean
+    degrees = np.array([num_rows - 1, num_columns - 1, (num_rows - 1) * (num_columns - 1)])
+    sums = np.array(
+        [num_columns * np.sum((rows - mean) ** 2), num_rows * np.sum((columns - mean) ** 2), np.sum(rest**2)]
+    )
+    parts = np.divide(sums, degrees, out=np.zeros(3), where=degrees > 0) / values.size
+    variance = max(parts[0] + parts[1] - parts[2], parts[0], parts[1])
+    freedom = variance**2 / np.sum(np.divide(parts**2, degrees, out=np.zeros(3), where=degrees > 0))
+    reach = float(t.ppf(0.975, freedom) * np.sqrt(variance))
+    return float(mean) - reach, float(mean) + reach
 
 
 def _nothing(num_tasks: int) -> tuple[float, float]:
