@@ -16,25 +16,23 @@ import asyncio
 import json
 import os
 import statistics
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
-from t1.errors import SandboxUnavailable
 from t1.protocols import SandboxProvider
 from t1.sandboxes import ContainerProvider, NamespaceProvider, cgroups
-from t1.sandboxes.engine import ContainerEngine, find_engine
+from t1.sandboxes.engine import ContainerEngine
 from t1.sandboxes.images import REPOSITORY, context_digest
 from t1.sandboxes.leases import PREFIX, default_root
 from t1.sandboxes.nursery import Nursery
 from t1.sandboxes.output import BoundedOutput
 from t1.sandboxes.quota import Quota
 from t1.sandboxes.shell import ProcessLimits, Shell
+from t1.testing.containers import BASE_IMAGE, engine_with_image
 from t1.types import Environment, Limits, Task, VerifierSpec
 from t1.verification import PristineVerifier
 
-BASE_IMAGE = "localhost/t1/base:bookworm"
 COMMANDS = (
     "cat /app/names.txt",
     "sort /app/names.txt > /app/sorted.txt",
@@ -165,16 +163,6 @@ async def leaked(task: Task, provider: SandboxProvider, verifier: PristineVerifi
     return sum(max(0, count) for count in left.values())
 
 
-def container_engine() -> ContainerEngine | None:
-    """The engine, where the base image is there too."""
-    try:
-        engine = find_engine()
-    except SandboxUnavailable:
-        return None
-    known = subprocess.run(engine.words("image", "inspect", BASE_IMAGE), capture_output=True, check=False, timeout=60)
-    return engine if known.returncode == 0 else None
-
-
 async def in_containers(task: Task, engine: ContainerEngine, num: int) -> float:
     """The median trial in containers, in milliseconds."""
     (task.environment.path / "Dockerfile").write_text(f"FROM {BASE_IMAGE}\nWORKDIR /app\nCOPY names.txt /app/\n")
@@ -207,7 +195,7 @@ async def main() -> None:
             num_leaked = await leaked(task, provider, verifier, chosen.trials)
         finally:
             await provider.close()
-        engine = container_engine()
+        engine = engine_with_image()
         podman = await in_containers(task, engine, rounds) if engine is not None else None
     medians = {part: statistics.median(times[part] for times in alone) for part in alone[0]}
     print(f"16 at once, trials per second: {', '.join(f'{rate:.1f}' for rate in rates)}")

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from t1.errors import SandboxError, SandboxUnavailable, SandboxVanished
+from t1.errors import SandboxError, SandboxVanished
 from t1.protocols import Sandbox, SandboxProvider
 from t1.sandboxes import Confinement, ContainerProvider, HarborProvider, NamespaceProvider, probe
-from t1.sandboxes.engine import ContainerEngine, find_engine
 from t1.sandboxes.pool import PoolLimits, SandboxPool
+from t1.testing.containers import BASE_IMAGE, engine_with_image
 from t1.testing.keepers import FAKE_KEEPER
 from t1.testing.sandboxes import FakeSandboxProvider
 from t1.types import Environment, Limits, Task, VerifierSpec
@@ -33,23 +31,8 @@ def task(tmp_path: Path) -> Task:
 
 
 WAYS = [Confinement.SHIFTED, Confinement.DROPPED] if os.geteuid() == 0 else [Confinement.USER]
-BASE_IMAGE = "localhost/t1/base:bookworm"
-"""What `make test-containers` builds."""
-
-
 HARBOR = Path(__file__).parents[2] / ".venv-harbor" / "bin" / "python"
 """What `make test-harbor` makes; its tests run this file too."""
-
-
-@cache
-def engine() -> ContainerEngine | None:
-    """The container engine, where the base image is there too."""
-    try:
-        found = find_engine()
-    except SandboxUnavailable:
-        return None
-    has = subprocess.run(found.words("image", "inspect", BASE_IMAGE), capture_output=True, timeout=60, check=False)
-    return found if has.returncode == 0 else None
 
 
 def harbor_python() -> Path:
@@ -66,9 +49,9 @@ def make_provider(kind: str) -> SandboxProvider:
     if kind == "pool":
         return SandboxPool(make_provider(str(WAYS[0])), PoolLimits(num_warm=1))
     if kind == "containers":
-        if engine() is None:
+        if engine_with_image() is None:
             pytest.skip("no container engine with the base image: make test-containers")
-        return ContainerProvider(engine=engine(), default_image=BASE_IMAGE)
+        return ContainerProvider(engine=engine_with_image(), default_image=BASE_IMAGE)
     if (found := probe()).confinement is None and kind != "harbor-podman":
         pytest.skip(str(found))
     if kind == "keeper":
@@ -76,7 +59,7 @@ def make_provider(kind: str) -> SandboxProvider:
     if kind == "harbor":
         return HarborProvider(environment="t1.harbor.environment:T1Environment", python=harbor_python())
     if kind == "harbor-podman":
-        if "T1_HARBOR_PODMAN" not in os.environ or engine() is None:
+        if "T1_HARBOR_PODMAN" not in os.environ or engine_with_image() is None:
             pytest.skip("slow, and needs podman, podman-compose and the base image: make test-harbor-podman")
         return HarborProvider(
             environment="podman", python=harbor_python(), default_image=BASE_IMAGE, network="provider"

@@ -13,28 +13,24 @@ from pathlib import Path
 
 import pytest
 
-from t1.errors import SandboxUnavailable, SandboxVanished, TaskError
+from t1.errors import SandboxVanished, TaskError
 from t1.sandboxes import ContainerProvider
-from t1.sandboxes.engine import ContainerEngine, find_engine
+from t1.sandboxes.engine import ContainerEngine
 from t1.sandboxes.images import context_digest
 from t1.sandboxes.owners import Owner, list_containers, sweep_containers
 from t1.sandboxes.proxy import AllowLists
+from t1.testing.containers import BASE_IMAGE, engine_with_image
 from t1.types import Healthcheck, Task
 from t1.verification import PristineVerifier
 
-BASE_IMAGE = "localhost/t1/base:bookworm"
 needs_engine = pytest.mark.containers
 
 
 @pytest.fixture(scope="session")
 def engine() -> ContainerEngine:
-    try:
-        found = find_engine()
-    except SandboxUnavailable as error:
-        pytest.skip(str(error))
-    has = subprocess.run(found.words("image", "inspect", BASE_IMAGE), capture_output=True, timeout=60, check=False)
-    if has.returncode != 0:
-        pytest.skip("no base image: make test-containers")
+    found = engine_with_image()
+    if found is None:
+        pytest.skip("no podman, no docker or no base image: make test-containers")
     return found
 
 
