@@ -22,7 +22,14 @@ def script(text: str, place: Path, *, bound_s: float) -> str:
 
 
 def run(command: Sequence[str], place: Path, *, bound_s: float) -> str:
-    """What a program printed. It ends well and within a bound, and with it all that it started."""
+    """What a program printed that ended well, as `ended`."""
+    code, printed = ended(command, place, bound_s=bound_s)
+    assert code == 0, printed[-3000:]
+    return printed
+
+
+def ended(command: Sequence[str], place: Path, *, bound_s: float) -> tuple[int, str]:
+    """(exit code, what it printed). A program ends within a bound, and with it all that it started."""
     with subprocess.Popen(
         command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:
@@ -31,8 +38,7 @@ def run(command: Sequence[str], place: Path, *, bound_s: float) -> str:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise
-    assert process.returncode == 0, printed[-3000:]
-    return printed
+    return process.returncode, printed
 
 
 def answer_of(command: Sequence[str], place: Path, path: str = "/") -> str:

@@ -7,7 +7,6 @@ as it is written, with settings after it that make it small, in one directory an
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from t1.testing.dialects import FakeVllm
 from t1.testing.serving import listening
 
 from .pages import FILLED, PAGES, ROOT, Command, commands
-from .running import answer_of
+from .running import answer_of, ended
 
 OWN_TESTS = ("tutorial.md", "cluster.md")
 """Pages whose commands are run by test_tutorial.py, and by tests/cluster (`make test-ray`)."""
@@ -54,6 +53,7 @@ SMALLER: Mapping[str, list[str]] = {
 MAY_BE_UNWELL = ("audit", "verdict", "doctor", "tasks audit")
 """They say by 1 that what they looked at is not well: a policy after two steps is not."""
 CONTEXT = 1024
+BOUND_S = 600
 
 pytestmark = [
     pytest.mark.slow,
@@ -107,10 +107,9 @@ def made_real(words: tuple[str, ...], vllm: str, endpoint: str) -> list[str]:
     ]
 
 
-def t1(words: list[str], place: Path) -> subprocess.CompletedProcess[str]:
+def t1(words: list[str], place: Path) -> tuple[int, str]:
     """A command in a process of its own, as a reader runs it."""
-    command = [sys.executable, "-m", "t1", *words]
-    return subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=600, check=False)
+    return ended([sys.executable, "-m", "t1", *words], place, bound_s=BOUND_S)
 
 
 @contextmanager
@@ -129,7 +128,8 @@ def vllm_of(checkpoint: Path) -> Iterator[str]:
 @pytest.mark.timeout(1800)
 def test_every_command_of_the_reference_and_the_readme_runs(tmp_path: Path, subtests: pytest.Subtests) -> None:
     (tmp_path / "configs").symlink_to(ROOT / "configs")
-    assert t1(["quickstart", *SETTINGS], tmp_path).returncode == 0
+    code, printed = t1(["quickstart", *SETTINGS], tmp_path)
+    assert code == 0, printed[-3000:]
     (tmp_path / "downloads").mkdir()
     (tmp_path / "downloads" / "public").symlink_to(tmp_path / "suites" / "basics")
     with vllm_of(tmp_path / "runs/quickstart/checkpoints/sft") as vllm, ChatServer(lambda request: "ls") as other:
@@ -146,6 +146,6 @@ def test_every_command_of_the_reference_and_the_readme_runs(tmp_path: Path, subt
                 if words[0] in ("gateway", "view"):
                     assert answer_of([*words, "--port", "0"], tmp_path)
                     continue
-                said = t1(words, tmp_path)
-                assert said.returncode in ((0, 1) if begins(words, MAY_BE_UNWELL) else (0,)), said.stderr[-3000:]
-                assert said.stdout.strip() or said.stderr.strip()
+                code, printed = t1(words, tmp_path)
+                assert code in ((0, 1) if begins(words, MAY_BE_UNWELL) else (0,)), printed[-3000:]
+                assert printed.strip()

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,15 +25,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(probe().confinement is None, reason="this host cannot open sandboxes"),
 ]
-
-
-@pytest.fixture
-def sandboxes() -> Iterator[Path]:
-    """A directory for sandboxes that other uids can pass through; pytest's own are closed to them."""
-    path = Path(tempfile.mkdtemp(prefix="t1-e2e-"))
-    path.chmod(0o711)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def ablate(kind: str, out: Path, sandboxes: Path, *more: str) -> subprocess.CompletedProcess[str]:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,15 +32,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(probe().confinement is None, reason="this host cannot open sandboxes"),
 ]
-
-
-@pytest.fixture
-def sandboxes() -> Iterator[Path]:
-    """A directory for sandboxes that other uids can pass through."""
-    path = Path(tempfile.mkdtemp(prefix="t1-demotion-"))
-    path.chmod(0o711)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def write_suite(path: Path) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -39,15 +37,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(probe().confinement is None, reason="this host cannot open sandboxes"),
 ]
-
-
-@pytest.fixture
-def sandboxes() -> Iterator[Path]:
-    """A directory for sandboxes that other uids can pass through; pytest's own are closed to them."""
-    path = Path(tempfile.mkdtemp(prefix="t1-e2e-"))
-    path.chmod(0o711)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def begin(*arguments: str | Path) -> subprocess.Popen[str]:

@@ -9,14 +9,11 @@ import contextlib
 import math
 import os
 import random
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +41,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(probe().confinement is None, reason="this host cannot open sandboxes"),
 ]
-
-
-@pytest.fixture
-def sandboxes() -> Iterator[Path]:
-    """A directory for sandboxes that other uids can pass through."""
-    path = Path(tempfile.mkdtemp(prefix="t1-resume-"))
-    path.chmod(0o711)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def start(run: Path, sandboxes: Path) -> subprocess.Popen[str]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from t1.config import RunConfig, check_config, differing_keys
-from t1.errors import ConfigError, RunError
+from t1.errors import ConfigError, RunError, UserError
 from t1.evaluation.attempts import Floats, bootstrap
 from t1.evaluation.evidence import sightings
 from t1.evaluation.metrics import wilson
@@ -321,11 +321,13 @@ def crossed_interval(values: Floats) -> tuple[float, float]:
     Var = (MS_rows + MS_columns − MS_rest) / (S M), from the mean squares of two crossed factors without replication,
     with Satterthwaite's degrees of freedom (1946, Biometrics Bulletin 2(6)). A row is a seed and whatever else one run
     differs by from the next. In simulated experiments of 2 to 4 seeds and 150 tasks it holds the truth in 90 to 97 of
-    100; percentiles of resampled rows and columns, in whose place it stands, in 73 to 97: the fewer where runs differ
+    100; percentiles of resampled rows and columns, in whose place it stands, in 73 to 98: the fewer where runs differ
     much. They had shown an effect that a repeat did not. With two rows it is wide, since two say little of a spread.
     """
-    from scipy.stats import t
-
+    try:
+        from scipy.stats import t
+    except ImportError:
+        raise UserError("the intervals need a package: pip install 't1[report]'") from None
     num_rows, num_columns = values.shape
     if not values.any():
         return _nothing(num_columns)

@@ -342,10 +342,11 @@ class PPOTrainer:
     def _policy_loss(self, logprobs: Tensor, slots: Tensor, scored: Scored) -> Tensor:
         """The clipped loss [a] of the actions at `slots` int64[a], from their `logprobs` [a]."""
         config, old = self.config, scored.old_logprobs[slots].to(logprobs.device)
-        weights, weighed = None, scored.weighed[slots].to(logprobs.device)
+        weights, weighed = None, scored.weighed[slots]
         if weighed.any():
             sampled = scored.batch.sampler_logprobs[slots].to(logprobs.device)
-            weights = importance_weights(old, sampled, cap=config.importance_cap).where(weighed, 1.0)
+            weights = importance_weights(old, sampled, cap=config.importance_cap)
+            weights = weights.where(weighed.to(logprobs.device), 1.0)
         return policy_loss(
             logprobs,
             old,

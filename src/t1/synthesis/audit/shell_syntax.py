@@ -50,8 +50,13 @@ class Script:
 
 
 @lru_cache(maxsize=1)
+def _bash() -> Language:
+    return Language(tree_sitter_bash.language())
+
+
+@lru_cache(maxsize=1)
 def _parser() -> Parser:
-    return Parser(Language(tree_sitter_bash.language()))
+    return Parser(_bash())
 
 
 @lru_cache(maxsize=64)
@@ -81,7 +86,7 @@ def _text(node: Node) -> str:
 def _told() -> Query:
     """The nodes that say something, found without a walk in Python."""
     kinds = "command test_command variable_assignment file_redirect heredoc_body".split()
-    return Query(Language(tree_sitter_bash.language()), f"[{' '.join(f'({kind})' for kind in kinds)}] @node")
+    return Query(_bash(), f"[{' '.join(f'({kind})' for kind in kinds)}] @node")
 
 
 def _read(root: Node, script: Script, functions: set[str], first: int, depth: int) -> None:
