@@ -28,9 +28,15 @@ SMALL: Mapping[str, tuple[list[str], set[str]]] = {
     "bench-train": (["--pairs", "1", "--rollouts", "8", "--starts", "1"], {"vs_trl"}),
     "bench-scheduler": (["--trials", "320", "--turns", "5"], {"ms_per_turn", "peak_mb_per_1000_trials", "idle_share"}),
     "bench-replay": (["--pairs", "1", "--rollouts", "2", "--turns", "2"], {"step_overhead", "routing_bytes_ratio"}),
-    "bench-tasks": (["--static", "8", "--probed", "2", "--seeds", "2"], {"synth_tasks_per_hour"}),
+    "bench-tasks": (
+        ["--static", "8", "--probed", "2", "--seeds", "2"],
+        {"static_tasks_per_s", "probe_tasks_per_s", "synth_tasks_per_hour"},
+    ),
     "bench-viewer": (["--rollouts", "40", "--repeats", "1"], {"cold_list_ms"}),
-    "audit-labelled": (["--static"], set()),
+    "audit-labelled": (
+        ["--static"],
+        {"hidden-requirement", "test-leakage", "solution-shortcut", "weak-verifier"},
+    ),
 }
 """Target → (what makes it end soon, keys that its last line has)."""
 ELSEWHERE = {
