@@ -9,7 +9,7 @@ Beside it: what the client of a remote engine costs for one such request (`clien
 already), and a real vLLM over HTTP on the same shape where `make test-vllm` has installed one, else null. The last line
 is one JSON object.
 
-    python bench/bench_engine.py [--threads 1] [--pairs 11] [--rows 1 8 32]
+    python bench/bench_engine.py [--threads 1] [--pairs 11] [--rows 1 8 32] [--without-vllm]
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=11)
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--without-vllm", action="store_true", help="as if it were not installed")
     return parser.parse_args()
 
 
@@ -176,7 +177,7 @@ async def _client_ms(requests: int = 400) -> float:
 def _vllm_rates(model: PreTrainedModel, options: argparse.Namespace) -> dict[str, int] | None:
     """Tokens/s by rows of a real vLLM that serves the same weights; None where there is none."""
     python = Path(__file__).parent.parent / ".venv-vllm" / "bin" / "python"
-    if not python.exists():
+    if options.without_vllm or not python.exists():
         print("vLLM WAS NOT MEASURED: make test-vllm installs it")
         return None
     with tempfile.TemporaryDirectory(prefix="t1-bench-") as folder:

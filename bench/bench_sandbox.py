@@ -3,30 +3,41 @@
     python bench/bench_sandbox.py [--trials 1000]
 
 The last line is one JSON object of medians: trial_ms (alone), open_ms, command_ms, pristine_overhead_ms (verification
-beyond the test script's own time), trials_per_s_16 (16 at once), bare_open_ms and bare_command_ms (the same shell and
-commands with nothing around them: what this machine takes to start programs), podman_trial_ms (the same trial in
-containers; null without an engine and its base image, see `make test-containers`), and leaked: the processes, mounts,
-control groups, temporary directories and descriptors that --trials trials in a row left.
+beyond the test script's own time), trials_per_s_16 (16 at once), podman_trial_ms (the same trial in containers; null
+without an engine and its base image, see `make test-containers`), and leaked: the processes, mounts, control groups,
+temporary directories and descriptors that --trials trials in a row left.
+
+How much of that is the machine's own: bare_open_ms and bare_command_ms are the same shell and commands with nothing
+around them, bubblewrap_trial_ms and bubblewrap_trials_per_s_16 the trial's programs in two runs of bubblewrap by itself
+(all commands in one shell, the test script in another; no control group, filter, quota, search or report).
+over_bubblewrap is trial_ms over bubblewrap_trial_ms, measured in turns.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
+import shutil
 import statistics
+import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from t1.protocols import SandboxProvider
 from t1.sandboxes import ContainerProvider, NamespaceProvider, cgroups
+from t1.sandboxes.confinement import Confinement, Mounts, command_line, make_etc, probe, uids
+from t1.sandboxes.dockerfile import DEFAULT_ENV, read_image
 from t1.sandboxes.engine import ContainerEngine
 from t1.sandboxes.images import REPOSITORY, context_digest
 from t1.sandboxes.leases import PREFIX, default_root
 from t1.sandboxes.nursery import Nursery
 from t1.sandboxes.output import BoundedOutput
+from t1.sandboxes.places import make_places
 from t1.sandboxes.quota import Quota
 from t1.sandboxes.shell import ProcessLimits, Shell
 from t1.testing.containers import BASE_IMAGE, engine_with_image
@@ -92,6 +103,47 @@ async def together(task: Task, provider: SandboxProvider, verifier: PristineVeri
     started = time.perf_counter()
     await asyncio.gather(*(one() for _ in range(num)))
     return num / (time.perf_counter() - started)
+
+
+class PlainBubblewrap:
+    """The trial's programs in two runs of bubblewrap: what is left when all of T1 is taken away."""
+
+    def __init__(self, task: Task, folder: Path) -> None:
+        found = probe().confinement
+        assert found is not None
+        self._way, self._task, self._folder = found, task, folder
+        self._owned = found is not Confinement.USER
+        folder.mkdir()
+        for entered in (folder, folder.parent):
+            entered.chmod(0o755)
+        self._etc, self._uids, self._numbers = make_etc(folder / "etc"), uids(), itertools.count()
+        self._tests = Path(shutil.copytree(task.verifier.path, folder / "tests"))
+
+    def trial(self) -> float:
+        """Milliseconds of the two runs alone; their directories are made before and removed after that."""
+        uid = next(self._uids) if self._owned else os.geteuid()
+        directory = self._folder / str(next(self._numbers))
+        places = make_places(directory, read_image(self._task.environment), uid if self._owned else None)
+        agent = self._words(uid, Mounts(self._etc, places, {}), "cd /app; " + "; ".join(COMMANDS))
+        verifier = self._words(uid, Mounts(self._etc, places, {"/tests": self._tests}), "bash /tests/test.sh")
+        started = time.perf_counter()
+        for words in (agent, verifier):
+            subprocess.run(words, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={}, timeout=60)
+        ended = time.perf_counter()
+        assert (directory / "logs" / "verifier" / "ctrf.json").is_file()
+        shutil.rmtree(directory)
+        return 1e3 * (ended - started)
+
+    def _words(self, uid: int, mounts: Mounts, script: str) -> list[str]:
+        program = ("/bin/bash", "--norc", "--noprofile", "-c", script)
+        return command_line(self._way, uid, mounts, DEFAULT_ENV, program, None)
+
+    def together(self, num: int, width: int) -> float:
+        """Trials per second with `width` at once."""
+        with ThreadPoolExecutor(width) as threads:
+            started = time.perf_counter()
+            list(threads.map(lambda _: self.trial(), range(num)))
+            return num / (time.perf_counter() - started)
 
 
 async def script_ms(task: Task, provider: SandboxProvider) -> float:
@@ -188,22 +240,28 @@ async def main() -> None:
         verifier = PristineVerifier(provider)
         try:
             await together(task, provider, verifier, 16, 4)
-            alone = [await trial(task, provider, verifier) for _ in range(10 * rounds)]
-            floor = await bare(10 * rounds)
+            plain = PlainBubblewrap(task, Path(folder) / "plain")
+            turns = [(await trial(task, provider, verifier), plain.trial()) for _ in range(10 * rounds)]
+            alone = [parts for parts, _ in turns]
+            bare_medians = await bare(10 * rounds)
             scripts = [await script_ms(task, provider) for _ in range(4 * rounds)]
-            rates = [await together(task, provider, verifier, 96, 16) for _ in range(rounds)]
+            pairs = [(await together(task, provider, verifier, 96, 16), plain.together(96, 16)) for _ in range(rounds)]
             num_leaked = await leaked(task, provider, verifier, chosen.trials)
         finally:
             await provider.close()
         engine = engine_with_image()
         podman = await in_containers(task, engine, rounds) if engine is not None else None
     medians = {part: statistics.median(times[part] for times in alone) for part in alone[0]}
+    rates = [rate for rate, _ in pairs]
     print(f"16 at once, trials per second: {', '.join(f'{rate:.1f}' for rate in rates)}")
     line: dict[str, float | None] = {f"{part}_ms": round(medians[part], 2) for part in ("open", "command")}
     line["pristine_overhead_ms"] = round(medians["verify"] - statistics.median(scripts), 2)
     line["trial_ms"] = round(medians["trial"], 2)
     line["trials_per_s_16"] = round(statistics.median(rates), 1)
-    line |= {name: round(value, 2) for name, value in floor.items()}
+    line |= {name: round(value, 2) for name, value in bare_medians.items()}
+    line["bubblewrap_trial_ms"] = round(statistics.median(took for _, took in turns), 2)
+    line["bubblewrap_trials_per_s_16"] = round(statistics.median(rate for _, rate in pairs), 1)
+    line["over_bubblewrap"] = round(statistics.median(parts["trial"] / took for parts, took in turns), 2)
     line["podman_trial_ms"] = None if podman is None else round(podman, 1)
     line["leaked"] = num_leaked
     print(json.dumps(line))

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from bench_gateway import overhead, session_memory
+from bench_gateway import NUM_SESSIONS, overhead, session_memory
 
 from t1.tito import assemble, audit
 from t1.types import FinishReason, Outcome, RewardSource, Rollout, RolloutId, RoutingArray, StopReason, Turn
@@ -135,8 +135,9 @@ def assembling(repeats: int) -> dict[str, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7)
-    repeats = parser.parse_args().repeats
-    result: dict[str, float] = {**assembling(repeats), **session_memory(), **overhead()}
+    parser.add_argument("--sessions", type=int, default=NUM_SESSIONS, help="at once, of the gateway")
+    options = parser.parse_args()
+    result: dict[str, float] = {**assembling(options.repeats), **session_memory(), **overhead(options.sessions)}
     print(json.dumps(result))
 
 

@@ -7,7 +7,6 @@ as it is written, with settings after it that make it small, in one directory an
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,8 +22,9 @@ from t1.testing.containers import BASE_IMAGE, engine_with_image
 from t1.testing.dialects import FakeVllm
 from t1.testing.serving import listening
 
+from .loaded import t1
 from .pages import FILLED, PAGES, ROOT, Command, commands
-from .running import answer_of, ended
+from .running import answer_of
 
 OWN_TESTS = ("tutorial.md", "cluster.md")
 """Pages whose commands are run by test_tutorial.py, and by tests/cluster (`make test-ray`)."""
@@ -107,11 +107,6 @@ def made_real(words: tuple[str, ...], vllm: str, endpoint: str) -> list[str]:
     ]
 
 
-def t1(words: list[str], place: Path) -> tuple[int, str]:
-    """A command in a process of its own, as a reader runs it."""
-    return ended([sys.executable, "-m", "t1", *words], place, bound_s=BOUND_S)
-
-
 @contextmanager
 def vllm_of(checkpoint: Path) -> Iterator[str]:
     """The URL of a fake vLLM that serves a checkpoint."""
@@ -128,7 +123,7 @@ def vllm_of(checkpoint: Path) -> Iterator[str]:
 @pytest.mark.timeout(1800)
 def test_every_command_of_the_reference_and_the_readme_runs(tmp_path: Path, subtests: pytest.Subtests) -> None:
     (tmp_path / "configs").symlink_to(ROOT / "configs")
-    code, printed = t1(["quickstart", *SETTINGS], tmp_path)
+    code, printed = t1(["quickstart", *SETTINGS], tmp_path, bound_s=BOUND_S)
     assert code == 0, printed[-3000:]
     (tmp_path / "downloads").mkdir()
     (tmp_path / "downloads" / "public").symlink_to(tmp_path / "suites" / "basics")
@@ -146,6 +141,6 @@ def test_every_command_of_the_reference_and_the_readme_runs(tmp_path: Path, subt
                 if words[0] in ("gateway", "view"):
                     assert answer_of([*words, "--port", "0"], tmp_path)
                     continue
-                code, printed = t1(words, tmp_path)
+                code, printed = t1(words, tmp_path, bound_s=BOUND_S)
                 assert code in ((0, 1) if begins(words, MAY_BE_UNWELL) else (0,)), printed[-3000:]
                 assert printed.strip()

@@ -21,10 +21,11 @@ from .running import run
 SMALL: Mapping[str, tuple[list[str], set[str]]] = {
     "bench-sandbox": (
         ["--trials", "8", "--rounds", "1"],
-        {"open_ms", "command_ms", "pristine_overhead_ms", "trial_ms", "trials_per_s_16", "podman_trial_ms", "leaked"},
+        {"open_ms", "command_ms", "pristine_overhead_ms", "trial_ms", "trials_per_s_16", "podman_trial_ms", "leaked"}
+        | {"bubblewrap_trial_ms", "bubblewrap_trials_per_s_16", "over_bubblewrap"},
     ),
-    "bench-engine": (["--pairs", "1", "--rows", "1"], {"client_ms"}),
-    "bench-tito": (["--repeats", "1"], {"assemble_audit_tokens_per_s", "encode_ratio"}),
+    "bench-engine": (["--pairs", "1", "--rows", "1", "--without-vllm"], {"client_ms"}),
+    "bench-tito": (["--repeats", "1", "--sessions", "2"], {"assemble_audit_tokens_per_s", "encode_ratio"}),
     "bench-train": (["--pairs", "1", "--rollouts", "8", "--starts", "1"], {"vs_trl"}),
     "bench-scheduler": (["--trials", "320", "--turns", "5"], {"ms_per_turn", "peak_mb_per_1000_trials", "idle_share"}),
     "bench-replay": (["--pairs", "1", "--rollouts", "2", "--turns", "2"], {"step_overhead", "routing_bytes_ratio"}),

@@ -24,10 +24,11 @@ DEFAULT_ENV: Mapping[str, str] = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
     "USER": "root",
-    "LANG": "C.UTF-8",
+    "LC_CTYPE": "C.UTF-8",
     "TERM": "dumb",
     "SHELL": "/bin/bash",
 }
+"""LC_CTYPE, not LANG: text is UTF-8 with either, but with LANG every program reads twelve locale files at its start."""
 SYSTEM = ("bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "tests", "usr")
 """Top-level directories that are the host's, the kernel's or the verifier's: read-only, never a place."""
 ROOT = ("root", "0", "root:root", "0:0")

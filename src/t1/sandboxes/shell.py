@@ -148,14 +148,14 @@ class Shell:
         """Wait for the shell's first word; the kernel says who sent it, in our own pid namespace."""
         loop = asyncio.get_running_loop()
         arrived: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(self._control, _settle, arrived)
+        loop.add_reader(self._control.fileno(), _settle, arrived)
         try:
             async with asyncio.timeout(timeout_s):
                 await arrived
         except TimeoutError as error:
             raise SandboxTimeout(f"a sandbox did not open within {timeout_s:g} s") from error
         finally:
-            loop.remove_reader(self._control)
+            loop.remove_reader(self._control.fileno())
         answer, ancillary = b"", list[tuple[int, int, bytes]]()
         with contextlib.suppress(ConnectionError):
             answer, ancillary, _, _ = self._control.recvmsg(READ_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
@@ -167,7 +167,7 @@ class Shell:
         self._namespace = pid_namespace(self.init_pid)
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
         self.alive = True
-        loop.add_reader(self._control, self._on_control)
+        loop.add_reader(self._control.fileno(), self._on_control)
 
     def _complaint(self) -> str:
         """What bubblewrap printed before it gave up."""
@@ -213,7 +213,7 @@ class Shell:
         self._unsent = memoryview(b"%d\n%s" % (len(text), text))
         self._on_writable()
         if self._unsent:
-            asyncio.get_running_loop().add_writer(self._control, self._on_writable)
+            asyncio.get_running_loop().add_writer(self._control.fileno(), self._on_writable)
 
     def _on_writable(self) -> None:
         try:
@@ -223,7 +223,7 @@ class Shell:
         except ConnectionError:  # the reader sees the end
             self._unsent = memoryview(b"")
         if not self._unsent:
-            asyncio.get_running_loop().remove_writer(self._control)
+            asyncio.get_running_loop().remove_writer(self._control.fileno())
 
     def _end(self, ending: Ending) -> None:
         """The first ending counts."""
@@ -241,7 +241,7 @@ class Shell:
         if not chunk:
             self.alive = False
             loop = asyncio.get_running_loop()
-            loop.remove_reader(self._control)
+            loop.remove_reader(self._control.fileno())
             if not self._gone.is_set():
                 loop.add_reader(self._exited, self._on_exit)
             return
@@ -348,7 +348,7 @@ class Shell:
             return
         self.kill_now()
         loop = asyncio.get_running_loop()
-        loop.remove_reader(self._control)
+        loop.remove_reader(self._control.fileno())
         loop.add_reader(self._exited, self._on_exit)
         try:
             async with asyncio.timeout(KILL_S):
@@ -361,7 +361,7 @@ class Shell:
         self._closed = True
         self._process.wait()
         loop.remove_reader(self._exited)
-        loop.remove_writer(self._control)
+        loop.remove_writer(self._control.fileno())
         self._control.close()
         for descriptor in (self._pipe, self._exited, self._init):
             if descriptor is not None:

@@ -123,7 +123,7 @@ async def test_the_hosts_secrets_and_environment_are_not_there(
 ) -> None:
     assert (await sandbox.run("cat /etc/shadow", timeout_s=20)).exit_code == 1
     names = {line.partition("=")[0] for line in (await output(sandbox, "env")).splitlines()}
-    assert names <= {"PATH", "HOME", "USER", "LANG", "TERM", "SHELL", "PWD", "OLDPWD", "SHLVL", "_"}
+    assert names <= {"PATH", "HOME", "USER", "LC_CTYPE", "TERM", "SHELL", "PWD", "OLDPWD", "SHLVL", "_"}
 
 
 async def test_no_descriptor_of_ours_is_inherited(sandbox: NamespaceSandbox) -> None:
