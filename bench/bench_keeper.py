@@ -27,7 +27,7 @@ from bench_sandbox import make_task
 from t1.errors import UserError
 from t1.protocols import Sandbox
 from t1.sandboxes import HarborProvider, NamespaceProvider
-from t1.sandboxes.pythons import find_python
+from t1.sandboxes.harbor.pythons import find_python
 from t1.testing.keepers import FAKE_KEEPER
 
 PLUG_IN = "t1.harbor.environment:T1Environment"

@@ -30,16 +30,16 @@ from pathlib import Path
 
 from t1.protocols import SandboxProvider
 from t1.sandboxes import ContainerProvider, NamespaceProvider, cgroups
-from t1.sandboxes.confinement import Confinement, Mounts, command_line, make_etc, probe, uids
+from t1.sandboxes.containers.engine import ContainerEngine
+from t1.sandboxes.containers.images import REPOSITORY, context_digest
 from t1.sandboxes.dockerfile import DEFAULT_ENV, read_image
-from t1.sandboxes.engine import ContainerEngine
-from t1.sandboxes.images import REPOSITORY, context_digest
 from t1.sandboxes.leases import PREFIX, default_root
-from t1.sandboxes.nursery import Nursery
+from t1.sandboxes.namespaces.confinement import Confinement, Mounts, command_line, make_etc, probe, uids
+from t1.sandboxes.namespaces.nursery import Nursery
+from t1.sandboxes.namespaces.quota import Quota
+from t1.sandboxes.namespaces.shell import ProcessLimits, Shell
 from t1.sandboxes.output import BoundedOutput
 from t1.sandboxes.places import make_places
-from t1.sandboxes.quota import Quota
-from t1.sandboxes.shell import ProcessLimits, Shell
 from t1.testing.containers import BASE_IMAGE, engine_with_image
 from t1.types import Environment, Limits, Task, VerifierSpec
 from t1.verification import PristineVerifier

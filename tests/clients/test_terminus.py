@@ -15,7 +15,7 @@ from t1.harbor.agent import HarborAgent
 from t1.inference import TorchEngine, load_model
 from t1.rollouts import Bounds, Collector
 from t1.sandboxes import NamespaceProvider, probe
-from t1.sandboxes.pythons import find_python
+from t1.sandboxes.harbor.pythons import find_python
 from t1.tasks.shell_basics import generate
 from t1.testing.samplers import RoutingShape, ScriptedSampler
 from t1.types import Case, FinishReason, RewardSource, RolloutId, StopReason, Task

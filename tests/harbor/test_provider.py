@@ -23,7 +23,7 @@ from t1.errors import SandboxUnavailable, TaskError
 from t1.harbor.keeper import HarborMaker
 from t1.redteam import EXPLOITS, HONEST, run_suite
 from t1.sandboxes import HarborProvider
-from t1.sandboxes.keeping import PREFIX, sweep_kept
+from t1.sandboxes.harbor.keeping import PREFIX, sweep_kept
 from t1.sandboxes.processes import started
 from t1.tasks import read_task, write_task
 from t1.types import RewardSource

@@ -126,7 +126,7 @@ def sandboxes() -> Iterator[Check]:
 def _harbor() -> Check:
     """The Python that has Harbor."""
     from t1.errors import UserError
-    from t1.sandboxes.pythons import find_python
+    from t1.sandboxes.harbor.pythons import find_python
 
     try:
         python = find_python()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from t1.sandboxes.engine import ContainerEngine
+    from t1.sandboxes.containers.engine import ContainerEngine
 
 sandboxes = typer.Typer(help="List the sandboxes of this machine, sweep abandoned ones.", no_args_is_help=True)
 
@@ -25,9 +25,9 @@ def show(root: Root = None) -> None:
     """
     import asyncio
 
-    from t1.sandboxes.keeping import PREFIX, records
+    from t1.sandboxes.containers.owners import list_containers
+    from t1.sandboxes.harbor.keeping import PREFIX, records
     from t1.sandboxes.leases import leases
-    from t1.sandboxes.owners import list_containers
 
     lines = []
     for lease in leases(root):
@@ -54,7 +54,7 @@ def sweep(root: Root = None) -> None:
     import asyncio
 
     from t1.sandboxes import sweep as sweep_directories
-    from t1.sandboxes.owners import sweep_containers
+    from t1.sandboxes.containers.owners import sweep_containers
 
     removed = [str(path) for path in sweep_directories(root)]
     engine = _engine()
@@ -69,8 +69,8 @@ def _sweep_harbor(root: Path | None) -> list[str]:
     import subprocess
 
     from t1.errors import SandboxError
-    from t1.sandboxes.harbor import keeper_words
-    from t1.sandboxes.keeping import PREFIX, records
+    from t1.sandboxes.harbor.keeping import PREFIX, records
+    from t1.sandboxes.harbor.provider import keeper_words
     from t1.sandboxes.leases import default_root, leases, remove
 
     place = root or default_root()
@@ -89,7 +89,7 @@ def _sweep_harbor(root: Path | None) -> list[str]:
 def _engine() -> ContainerEngine | None:
     """The container engine, where there is one."""
     from t1.errors import SandboxUnavailable
-    from t1.sandboxes.engine import find_engine
+    from t1.sandboxes.containers.engine import find_engine
 
     try:
         return find_engine()

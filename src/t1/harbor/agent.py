@@ -21,7 +21,7 @@ from typing import Any
 from t1.gateway.harness import AgentExit, Endpoint
 from t1.harbor.link import lend
 from t1.protocols import Sandbox
-from t1.sandboxes.pythons import find_python
+from t1.sandboxes.harbor.pythons import find_python
 from t1.types import Task
 
 GRACE_S = 5.0

@@ -1,6 +1,7 @@
 """Owns Harbor's environments for a process under another Python: `python -m t1.harbor.keeper keep` or `sweep`.
 
-Boundary: makes environments of Harbor's classes and says what their errors mean; `sandboxes.keeping` does the rest.
+Boundary: makes environments of Harbor's classes and says what their errors mean; `sandboxes.harbor.keeping`
+does the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from harbor.models.task.config import EnvironmentConfig, NetworkPolicy, TaskConf
 from harbor.models.trial.paths import TrialPaths
 
 from t1.errors import TaskError
-from t1.sandboxes.keeping import BuildFailed, Machine, Order, Refused, serve, sweep_kept
+from t1.sandboxes.harbor.keeping import BuildFailed, Machine, Order, Refused, serve, sweep_kept
 
 _COMPOSE_BUILD = re.compile(r"Command: .* build\. Return code")
 

@@ -2,15 +2,16 @@
 Harbor drives, behind `protocols.SandboxProvider`.
 """
 
-from t1.sandboxes.confinement import Confinement, SandboxProbe, probe
-from t1.sandboxes.container import ContainerSandbox
-from t1.sandboxes.containers import ContainerProvider
-from t1.sandboxes.harbor import HarborProvider
+from t1.sandboxes.containers.provider import ContainerProvider
+from t1.sandboxes.containers.sandbox import ContainerSandbox
+from t1.sandboxes.harbor.provider import HarborProvider
 from t1.sandboxes.leases import sweep
-from t1.sandboxes.namespaces import NamespaceProvider, NamespaceSandbox
+from t1.sandboxes.namespaces.confinement import Confinement, SandboxProbe, probe
+from t1.sandboxes.namespaces.provider import NamespaceProvider
+from t1.sandboxes.namespaces.sandbox import NamespaceSandbox
+from t1.sandboxes.network.proxy import AllowLists
 from t1.sandboxes.pool import PoolLimits, SandboxPool
 from t1.sandboxes.providers import make_provider
-from t1.sandboxes.proxy import AllowLists
 
 __all__ = [
     "AllowLists",

@@ -8,11 +8,11 @@ from typing import Any
 
 from t1.errors import ConfigError
 from t1.protocols import SandboxProvider
-from t1.sandboxes.containers import ContainerProvider
-from t1.sandboxes.harbor import HarborProvider
-from t1.sandboxes.namespaces import NamespaceProvider
+from t1.sandboxes.containers.provider import ContainerProvider
+from t1.sandboxes.harbor.provider import HarborProvider
+from t1.sandboxes.namespaces.provider import NamespaceProvider
+from t1.sandboxes.network.proxy import AllowLists
 from t1.sandboxes.pool import PoolLimits, SandboxPool
-from t1.sandboxes.proxy import AllowLists
 
 _DEFAULT = PoolLimits()
 

@@ -6,7 +6,7 @@ import subprocess
 from functools import cache
 
 from t1.errors import SandboxUnavailable
-from t1.sandboxes.engine import ContainerEngine, find_engine
+from t1.sandboxes.containers.engine import ContainerEngine, find_engine
 
 BASE_IMAGE = "localhost/t1/base:bookworm"
 LOOK_TIMEOUT_S = 60

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from t1.sandboxes.keeping import BuildFailed, Machine, Order, Refused, serve
-from t1.sandboxes.namespaces import NamespaceProvider, NamespaceSandbox
+from t1.sandboxes.harbor.keeping import BuildFailed, Machine, Order, Refused, serve
+from t1.sandboxes.namespaces.provider import NamespaceProvider
+from t1.sandboxes.namespaces.sandbox import NamespaceSandbox
 from t1.types import Environment, Limits, Task, VerifierSpec
 
 FAKE_KEEPER = ("-m", "t1.testing.keepers")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from t1.cli import main
-from t1.sandboxes.keeping import PREFIX
+from t1.sandboxes.harbor.keeping import PREFIX
+from t1.sandboxes.harbor.pythons import PYTHON_VARIABLE
 from t1.sandboxes.leases import lease
-from t1.sandboxes.pythons import PYTHON_VARIABLE
 
 
 def test_list_names_every_owner_and_sweep_removes_those_that_are_gone(

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from t1.errors import SandboxUnavailable
-from t1.sandboxes import Confinement, NamespaceProvider, NamespaceSandbox, SandboxProbe, cgroups, probe, seccomp
-from t1.sandboxes.confinement import SHM_BYTES, Mounts, command_line
+from t1.sandboxes import Confinement, NamespaceProvider, NamespaceSandbox, SandboxProbe, cgroups, probe
+from t1.sandboxes.namespaces import seccomp
+from t1.sandboxes.namespaces.confinement import SHM_BYTES, Mounts, command_line
 from t1.types import Task
 
 WAYS = [Confinement.SHIFTED, Confinement.DROPPED] if os.geteuid() == 0 else [Confinement.USER]

@@ -15,10 +15,10 @@ import pytest
 
 from t1.errors import SandboxVanished, TaskError
 from t1.sandboxes import ContainerProvider
-from t1.sandboxes.engine import ContainerEngine
-from t1.sandboxes.images import context_digest
-from t1.sandboxes.owners import Owner, list_containers, sweep_containers
-from t1.sandboxes.proxy import AllowLists
+from t1.sandboxes.containers.engine import ContainerEngine
+from t1.sandboxes.containers.images import context_digest
+from t1.sandboxes.containers.owners import Owner, list_containers, sweep_containers
+from t1.sandboxes.network.proxy import AllowLists
 from t1.testing.containers import BASE_IMAGE, engine_with_image
 from t1.types import Healthcheck, Task
 from t1.verification import PristineVerifier
@@ -109,7 +109,7 @@ def running(words: bytes) -> list[Path]:
 async def test_what_a_build_prints_is_bounded(
     provider: ContainerProvider, make_task: Callable[..., Task], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("t1.sandboxes.engine.MAX_OUTPUT_BYTES", 1000)
+    monkeypatch.setattr("t1.sandboxes.containers.engine.MAX_OUTPUT_BYTES", 1000)
     with pytest.raises(TaskError, match="does not build") as caught:
         await provider.open(make_task(f"FROM {BASE_IMAGE}\nRUN yes | head -c 9000000; exit 3\n"))
     assert len(str(caught.value)) < 2000

@@ -16,10 +16,10 @@ import pytest
 
 from t1.errors import ConfigError, SandboxError, SandboxUnavailable, SandboxVanished, TaskError, UserError
 from t1.sandboxes import HarborProvider, make_provider
-from t1.sandboxes.called_shell import MAX_INLINE_CHARS, parse
-from t1.sandboxes.keeping import PREFIX, sweep_kept
-from t1.sandboxes.kept import INLINE_BYTES, KeptSandbox
-from t1.sandboxes.leaving import NO_FIND, TOO_MANY, Mark, read_listing, read_mark
+from t1.sandboxes.harbor.called_shell import MAX_INLINE_CHARS, parse
+from t1.sandboxes.harbor.keeping import PREFIX, sweep_kept
+from t1.sandboxes.harbor.leaving import NO_FIND, TOO_MANY, Mark, read_listing, read_mark
+from t1.sandboxes.harbor.sandbox import INLINE_BYTES, KeptSandbox
 from t1.sandboxes.processes import started
 from t1.testing.keepers import FAKE_KEEPER, FakeMaker
 from t1.types import Task

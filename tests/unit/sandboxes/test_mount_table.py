@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from t1.sandboxes import mount_table
+from t1.sandboxes.namespaces import mount_table
 
 TABLE = r"""22 27 0:20 / /sys rw - sysfs sysfs rw
 24 22 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw

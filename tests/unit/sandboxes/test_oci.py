@@ -17,7 +17,7 @@ import pytest
 
 from t1.errors import SandboxUnavailable
 from t1.sandboxes import Confinement, NamespaceProvider
-from t1.sandboxes.oci import is_image, unpack_image
+from t1.sandboxes.namespaces.oci import is_image, unpack_image
 from t1.sandboxes.untar import lay_out
 from t1.types import Task
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from t1.sandboxes import Confinement, NamespaceProvider
-from t1.sandboxes.proxy import AllowListProxy, AllowLists, variables
+from t1.sandboxes.network.proxy import AllowListProxy, AllowLists, variables
 from t1.types import Task
 
 

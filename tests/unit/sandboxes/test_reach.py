@@ -12,8 +12,8 @@ import pytest
 
 from t1.errors import SandboxError, SandboxUnavailable
 from t1.sandboxes import Confinement, NamespaceProvider, NamespaceSandbox
-from t1.sandboxes.netns import listen_in_process, listen_in_thread
-from t1.sandboxes.reach import MAX_CONNECTIONS
+from t1.sandboxes.network.netns import listen_in_process, listen_in_thread
+from t1.sandboxes.network.reach import MAX_CONNECTIONS
 from t1.types import Task
 
 WAYS = [Confinement.SHIFTED, Confinement.DROPPED] if os.geteuid() == 0 else [Confinement.USER]

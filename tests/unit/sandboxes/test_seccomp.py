@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from t1.sandboxes import seccomp
+from t1.sandboxes.namespaces import seccomp
 
 HEADERS = {
     "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),

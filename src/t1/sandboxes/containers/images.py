@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from t1.errors import SandboxError, SandboxTimeout, SandboxUnavailable, TaskError
+from t1.sandboxes.containers.engine import ContainerEngine
 from t1.sandboxes.dockerfile import DEFAULT_WORKDIR
-from t1.sandboxes.engine import ContainerEngine
 from t1.types import Environment, Task
 
 REPOSITORY = "localhost/t1/task"

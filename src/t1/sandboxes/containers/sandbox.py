@@ -16,14 +16,14 @@ from pathlib import Path
 
 from t1.errors import SandboxError, SandboxTimeout, SandboxVanished
 from t1.sandboxes.carry import changed_outside, changed_places, left_behind, unpack, without
-from t1.sandboxes.engine import CALL_S, ContainerEngine
+from t1.sandboxes.containers.engine import CALL_S, ContainerEngine
+from t1.sandboxes.containers.piped import PipedShell
+from t1.sandboxes.endings import Ending
 from t1.sandboxes.leases import remove
+from t1.sandboxes.network.reach import Address, Reach
 from t1.sandboxes.output import BoundedOutput
-from t1.sandboxes.piped import PipedShell
 from t1.sandboxes.places import MAX_LINKS, read_file
 from t1.sandboxes.processes import command_lines, kill_descendants, pid_namespace
-from t1.sandboxes.reach import Address, Reach
-from t1.sandboxes.shell import Ending
 from t1.types import CommandResult, FileChanges
 
 COPY_S = 300.0

@@ -14,15 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from t1.errors import SandboxError
-from t1.sandboxes.container import COPY_S, ContainerSandbox
-from t1.sandboxes.engine import CALL_S, ContainerEngine, find_engine
+from t1.sandboxes.containers.engine import CALL_S, ContainerEngine, find_engine
+from t1.sandboxes.containers.images import BuiltImage, ImageCache
+from t1.sandboxes.containers.owners import EXPIRES, LABEL, OWNER, Owner, sweep_containers
+from t1.sandboxes.containers.piped import LOOP
+from t1.sandboxes.containers.sandbox import COPY_S, ContainerSandbox
 from t1.sandboxes.health import become_healthy
-from t1.sandboxes.images import BuiltImage, ImageCache
 from t1.sandboxes.leases import default_root, lease, remove, sweep
-from t1.sandboxes.owners import EXPIRES, LABEL, OWNER, Owner, sweep_containers
-from t1.sandboxes.piped import LOOP
-from t1.sandboxes.proxy import PORT, AllowLists, variables
-from t1.sandboxes.reach import Address
+from t1.sandboxes.network.proxy import PORT, AllowLists, variables
+from t1.sandboxes.network.reach import Address
 from t1.sandboxes.snapshots import Snapshot
 from t1.types import FileChanges, Task
 

@@ -13,13 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from t1.errors import SandboxError, SandboxUnavailable
-from t1.sandboxes import cgroups, seccomp
+from t1.sandboxes import cgroups
 from t1.sandboxes.cgroups import Group, GroupLimits
-from t1.sandboxes.confinement import Confinement, make_etc, probe, uids
 from t1.sandboxes.dockerfile import Image, read_image
 from t1.sandboxes.leases import default_root, lease, remove, sweep
-from t1.sandboxes.nursery import Nursery
-from t1.sandboxes.oci import is_image, unpack_image
+from t1.sandboxes.namespaces import seccomp
+from t1.sandboxes.namespaces.confinement import Confinement, make_etc, probe, uids
+from t1.sandboxes.namespaces.nursery import Nursery
+from t1.sandboxes.namespaces.oci import is_image, unpack_image
 from t1.types import Task
 
 TESTS_PLACE = "/tests"

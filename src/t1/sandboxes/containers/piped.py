@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from t1.errors import SandboxError, SandboxTimeout
+from t1.sandboxes.endings import COME_BACK_S, FLOOD_BYTES, KILL_S, READ_BYTES, Ending
 from t1.sandboxes.output import BoundedOutput
-from t1.sandboxes.shell import COME_BACK_S, FLOOD_BYTES, KILL_S, READ_BYTES, Ending
 
 # As in `shell`: fd 250 is the output, so that a command's own `exec >file` ends with it.
 LOOP = r"""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from t1.errors import SandboxError
-from t1.sandboxes.netns import listen
+from t1.sandboxes.network.netns import listen
 
 Address = tuple[str, int]
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]

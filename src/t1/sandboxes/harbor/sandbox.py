@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from t1.errors import SandboxError, SandboxTimeout, SandboxUnavailable, SandboxVanished
-from t1.sandboxes import called_shell
-from t1.sandboxes.called_shell import Frame
-from t1.sandboxes.keeper import Keeper
-from t1.sandboxes.keeping import STOP_S
+from t1.sandboxes.harbor import called_shell
+from t1.sandboxes.harbor.called_shell import Frame
+from t1.sandboxes.harbor.keeper import Keeper
+from t1.sandboxes.harbor.keeping import STOP_S
+from t1.sandboxes.harbor.leaving import Mark, listing, mark, pack, read_listing, read_mark, unpack
 from t1.sandboxes.leases import remove
-from t1.sandboxes.leaving import Mark, listing, mark, pack, read_listing, read_mark, unpack
 from t1.sandboxes.output import BoundedOutput
 from t1.sandboxes.places import read_file
 from t1.sandboxes.processes import pid_namespace

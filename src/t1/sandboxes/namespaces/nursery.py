@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from t1.sandboxes import mount_table
 from t1.sandboxes.cgroups import Group
+from t1.sandboxes.namespaces import mount_table
 
 Confine = Callable[[Sequence[str], int | None], list[str]]
 """(program, descriptor of the filter that it starts under, or None) → the whole argument list."""

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from t1.sandboxes.engine import ContainerEngine
+from t1.sandboxes.containers.engine import ContainerEngine
 from t1.sandboxes.processes import pid_namespace, started
 
 OWNER, EXPIRES, LABEL = "t1.owner", "t1.expires", "t1.label"

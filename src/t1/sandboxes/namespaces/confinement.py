@@ -25,7 +25,8 @@ from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 
-from t1.sandboxes import cgroups, seccomp
+from t1.sandboxes import cgroups
+from t1.sandboxes.namespaces import seccomp
 
 PROBE_TIMEOUT_S = 20.0
 SHM_BYTES = 64 << 20

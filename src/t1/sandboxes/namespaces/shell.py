@@ -20,21 +20,14 @@ import subprocess
 import termios
 import time
 from dataclasses import dataclass
-from enum import Enum, auto
 
 from t1.errors import SandboxError, SandboxTimeout
 from t1.sandboxes.cgroups import Group
-from t1.sandboxes.nursery import Confine, Nursery
+from t1.sandboxes.endings import COME_BACK_S, FLOOD_BYTES, KILL_S, READ_BYTES, Ending
+from t1.sandboxes.namespaces.nursery import Confine, Nursery
+from t1.sandboxes.namespaces.quota import Quota, Watch
 from t1.sandboxes.output import BoundedOutput
 from t1.sandboxes.processes import descendants, kill_descendants, pid_namespace
-from t1.sandboxes.quota import Quota, Watch
-
-READ_BYTES = 1 << 16
-FLOOD_BYTES = 16 << 20
-"""A command that prints more is killed."""
-COME_BACK_S = 0.5
-"""How long the shell has to answer after its command was killed."""
-KILL_S = 10.0
 
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred: pid, uid, gid."""
@@ -69,18 +62,6 @@ class ProcessLimits:
         memory, file = self.memory_mb * 1024, self.file_mb * 1024
         limits = f"-c 0 -n {self.open_files} -u {self.num_processes} -f {file} -d {memory} -v {8 * memory}"
         return f"ulimit {limits} || exit 125\n"
-
-
-class Ending(Enum):
-    """How a command ended."""
-
-    STATUS = auto()
-    """It came back with a status."""
-    TIME = auto()
-    FLOOD = auto()
-    QUOTA = auto()
-    SHELL = auto()
-    """The shell itself is gone."""
 
 
 class Shell:

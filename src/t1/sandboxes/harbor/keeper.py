@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from t1.errors import SandboxError, SandboxTimeout, SandboxUnavailable, SandboxVanished
-from t1.sandboxes.keeping import LEFT_BEHIND, MAX_LINE_BYTES, STOP_S
+from t1.sandboxes.harbor.keeping import LEFT_BEHIND, MAX_LINE_BYTES, STOP_S
 
 MARGIN_S = 30.0
 """How much longer than its own bound the answer to a call may take."""

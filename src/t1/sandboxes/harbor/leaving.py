@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from t1.sandboxes.called_shell import PLACE
 from t1.sandboxes.carry import OF_THE_IMAGE, UNCARRIED
+from t1.sandboxes.harbor.called_shell import PLACE
 
 KEPT_LOGS = ("logs/agent", "logs/verifier")
 MAX_LISTING_BYTES = 8 << 20

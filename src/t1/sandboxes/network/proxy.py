@@ -15,7 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from t1.sandboxes.reach import BUFFER_BYTES, CONNECT_S, Address, relay
+from t1.sandboxes.network.reach import BUFFER_BYTES, CONNECT_S, Address, relay
 from t1.types import Environment
 
 PORT = 3128

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from t1.errors import SandboxError, TaskError, UserError
+from t1.sandboxes.harbor.keeper import BuildError, Keeper
+from t1.sandboxes.harbor.keeping import Order
+from t1.sandboxes.harbor.pythons import find_python
+from t1.sandboxes.harbor.sandbox import KeptSandbox
 from t1.sandboxes.health import become_healthy
-from t1.sandboxes.keeper import BuildError, Keeper
-from t1.sandboxes.keeping import Order
-from t1.sandboxes.kept import KeptSandbox
-from t1.sandboxes.pythons import find_python
 from t1.types import FileChanges, Task
 
 START_S = 180.0

@@ -14,7 +14,7 @@ import shlex
 from dataclasses import dataclass
 
 from t1.sandboxes.dockerfile import DEFAULT_WORKDIR
-from t1.sandboxes.shell import COME_BACK_S, FLOOD_BYTES
+from t1.sandboxes.endings import COME_BACK_S, FLOOD_BYTES
 
 PLACE = "/logs/.t1"
 """The shell's pipes and files: below /logs, of which nothing is carried anywhere."""
@@ -43,6 +43,20 @@ for round in {1..40}; do
   [ -n "$killed" ] || exit 0
 done
 exit 1
+"""
+
+# The shell and whoever waits for it. A kill takes a moment, and what is still dying has not outlived the agent.
+_END = r"""
+pid=; IFS= read -r pid <@P@/pid; line=; IFS= read -r -d '' line <"/proc/${pid:-none}/stat"; set -- ${line##*) }
+set -- $2 $pid
+for p in "$@"; do [ "$p" -gt 1 ] && kill -9 "$p"; done
+for p in "$@"; do
+  for round in {1..200}; do
+    line=; IFS= read -r -d '' line <"/proc/$p/stat"; set -- ${line##*) }
+    case "${1:-X}" in Z | X) break ;; esac
+    sleep 0.01
+  done
+done
 """
 
 # $1: where to stand, $2: where else. Commands see neither pipe, and a full disk only loses them their output.
@@ -248,16 +262,12 @@ def read(word: str, path: str, max_bytes: int) -> str:
 
 
 def quiet(word: str, since: int) -> str:
-    """As root: kill the shell, then everything that started at `since` (ticks) or later: `pid words` in a frame.
+    """As root: end the shell, then kill everything that started at `since` (ticks) or later: `pid words` in a frame.
 
     Its status is 1 if something cannot be killed. Nothing of this lies where an agent could have changed it.
     """
-    own = (
-        f"pid=; IFS= read -r pid <{PLACE}/pid; line=; IFS= read -r -d '' line </proc/$pid/stat; set -- ${{line##*) }}; "
-        '[ "${2:-0}" -gt 1 ] && kill -9 "$2"; [ "${pid:-0}" -gt 1 ] && kill -9 "$pid"'
-    )
     return (
-        f"{{ {own}; }} 2>/dev/null; rm -f {PLACE}/pid; killed=$(bash -c {shlex.quote(_QUIET)} quiet {since}); "
+        f"{{ {_fill(_END)}\n}} 2>/dev/null; rm -f {PLACE}/pid; killed=$(bash -c {shlex.quote(_QUIET)} quiet {since}); "
         f"printf '\\nT1:{word} ran %s 0 /\\n' $?; printf %s \"$killed\" | base64; printf '\\nT1:{word} end\\n'"
     )
 

@@ -1,0 +1,1 @@
+"""Containers through podman or docker: a machine from any image."""
