@@ -47,11 +47,11 @@ from t1.training.batches import Batch, Rewarded
 from t1.training.config import PPOConfig
 from t1.training.critic import Critic
 from t1.training.forward import action_logprobs
-from t1.training.launch import on_ranks
-from t1.training.layout import Layout
 from t1.training.packs import Pack, pack
+from t1.training.parallel.launch import on_ranks
+from t1.training.parallel.layout import Layout
+from t1.training.parallel.ranks import ALONE, Ranks
 from t1.training.ppo import PPOTrainer
-from t1.training.ranks import ALONE, Ranks
 from t1.types import Boundary, Case, RolloutId, Trajectory
 
 VOCABULARY, TURN, SAMPLED = 1024, 25, 10

@@ -21,7 +21,7 @@ from tomlkit.items import Table
 from t1.errors import ConfigError
 from t1.harness.config import TerminalConfig
 from t1.training.config import PPOConfig, SFTConfig
-from t1.training.layout import Layout
+from t1.training.parallel.layout import Layout
 
 COMMAND_LINE = "command line"
 

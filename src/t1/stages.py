@@ -34,7 +34,7 @@ from t1.rundir import RunDir
 from t1.tracking import JsonLinesTracker, Trackers, make_tracker
 from t1.training.checkpoints import checkpoint_path, latest_checkpoint, prune_checkpoints
 from t1.training.experience import Experience, as_text_stack, prepare
-from t1.training.gap_alarm import diagnose
+from t1.training.gap.alarm import diagnose
 from t1.training.sft import SFTTrainer
 from t1.types import RewardSource, Rollout, Severity, Task, Trajectory
 from t1.workshop import Workshop

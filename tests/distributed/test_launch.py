@@ -9,7 +9,7 @@ import pytest
 
 from t1.errors import InfrastructureError
 from t1.testing.ranked import fail_on, sum_of_ranks
-from t1.training.launch import on_ranks
+from t1.training.parallel.launch import on_ranks
 
 
 def test_each_rank_answers_in_its_place():

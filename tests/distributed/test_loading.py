@@ -14,7 +14,7 @@ from t1.inference.models import load_model
 from t1.testing.loading import learn, plan
 from t1.testing.ranked import policy, trajectory
 from t1.training.critic import Critic
-from t1.training.launch import on_ranks
+from t1.training.parallel.launch import on_ranks
 from t1.training.ppo import PPOTrainer
 
 TIMEOUT_S = 300.0

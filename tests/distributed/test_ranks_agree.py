@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from t1.testing.ranked import Plan, Report, run, run_all
-from t1.training.launch import on_ranks
+from t1.training.parallel.launch import on_ranks
 
 TIMEOUT_S = 90.0
 SAME = ("loss", "value_loss", "grad_norm", "critic_grad_norm", "gap", "gap_flipped", "explained_variance")

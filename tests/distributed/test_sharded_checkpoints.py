@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from t1.errors import InfrastructureError
 from t1.testing.ranked import Plan, Report, run, run_all
-from t1.training.launch import on_ranks
+from t1.training.parallel.launch import on_ranks
 
 TIMEOUT_S = 300.0
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from t1.gateway.conversation import ChatRenderer
     from t1.protocols import Renderer
     from t1.tasks import Suite
-    from t1.training.gap import GapTable
+    from t1.training.gap.measure import GapTable
     from t1.types import Trajectory
 
 Dtype = Literal["float32", "bfloat16"]
@@ -61,7 +61,7 @@ def gap(
     from rich.console import Console
 
     from t1.inference import load_model
-    from t1.training.gap import measure
+    from t1.training.gap.measure import measure
 
     trajectories, renderer = sample(config, policy, suite, num_tasks, engine_dtype, trainer_dtype)
     table = measure(

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from t1.training.known_models import Known
-    from t1.training.plan import Plan
+    from t1.training.planning.known_models import Known
+    from t1.training.planning.plan import Plan
 
 GB = 1e9
 
@@ -38,12 +38,12 @@ def plan(
 ) -> int:
     """Print what a GPU will hold, what moves in a step and how long it may take. Exit code 1: it does not fit."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from t1.training.known_models import known_model
-    from t1.training.layout import Layout
-    from t1.training.machines import gpu_named
-    from t1.training.plan import Workload, make_plan, usual_experts
-    from t1.training.plan_memory import Recipe, meta_model
-    from t1.training.shapes import shape_of
+    from t1.training.parallel.layout import Layout
+    from t1.training.planning.known_models import known_model
+    from t1.training.planning.machines import gpu_named
+    from t1.training.planning.memory import Recipe, meta_model
+    from t1.training.planning.plan import Workload, make_plan, usual_experts
+    from t1.training.planning.shapes import shape_of
 
     known, machine = known_model(model), gpu_named(gpu)
     Layout(gpus, experts or 1, context)  # refuses before the model is built

@@ -22,10 +22,10 @@ from t1.protocols import Trainer
 from t1.rollouts import LoopThread
 from t1.training.credit import Credit
 from t1.training.critic import Critic
-from t1.training.gap_alarm import Evidence
-from t1.training.layout import Layout
+from t1.training.gap.alarm import Evidence
+from t1.training.parallel.layout import Layout
+from t1.training.parallel.rank import RankPlan
 from t1.training.ppo import PPOTrainer
-from t1.training.rank import RankPlan
 
 
 class Learner(Trainer, Protocol):

@@ -85,7 +85,7 @@ class RankSeat:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     def _join(self, gathering: Gathering, build: Build) -> None:
-        from t1.training.launch import group
+        from t1.training.parallel.launch import group
 
         if "//127." in gathering.address:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

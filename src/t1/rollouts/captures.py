@@ -2,7 +2,7 @@
 
 Rows are appended to a spool: a mapped file that no directory lists any more. What a rollout keeps are views. The kernel
 may drop their pages and read them again, and the disk is free once the last view is gone, however the process ends.
-Boundary: routing rows in, the same rows out; the trajectories that are made of them are `t1.training.dataplane`'s.
+Boundary: routing rows in, the same rows out; the trajectories made of them are `t1.training.parallel.dataplane`'s.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Scale:
 
 def collect(path: Path, scale: Scale) -> int:
     """What a controller does: one rollout after another comes and goes to the file. Returns the routing's bytes."""
-    from t1.training.dataplane import store_rollouts
+    from t1.training.parallel.dataplane import store_rollouts
 
     made = (((made_up(member, scale.tokens),), float(member % 5)) for member in range(scale.rollouts))
     stored = store_rollouts(path, made)
@@ -39,9 +39,9 @@ def collect(path: Path, scale: Scale) -> int:
 def train(path: Path, scale: Scale, *, num_ranks: int = 64) -> int:
     """What the host of one of `num_ranks` ranks does: the batch's flat arrays, and its own packs, one after another."""
     from t1.training.batches import Batch
-    from t1.training.dataplane import StoredRollouts
     from t1.training.packs import join_some
-    from t1.training.shares import share
+    from t1.training.parallel.dataplane import StoredRollouts
+    from t1.training.parallel.shares import share
 
     batch = Batch.of(StoredRollouts(path))
     trajectories = [segments[0] for segments in batch.segments]
@@ -78,7 +78,7 @@ def main(folder: str, rollouts: int, tokens: int, role: str) -> int:
 
     A rank finds the file that a controller left in `folder`, or makes one. Exit code 1: more than the plan allows.
     """
-    from t1.training.plan import controller_bytes, host_bytes
+    from t1.training.planning.plan import controller_bytes, host_bytes
 
     for play in (collect, train):  # what is imported and allocated once is not what is measured
         play(Path(folder) / "small.arrow", Scale(2, 100))

@@ -1,6 +1,7 @@
 """Work for ranks that make their trainer from a directory: what they learn, and how much memory making it took.
 
-Importable by the processes that `t1.training.launch.on_ranks` starts; everything is a function of its arguments.
+Importable by the processes that `t1.training.parallel.launch.on_ranks` starts; everything is a function of its
+arguments.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from t1.testing.ranked import trajectory
 def plan(path: Path, directory: Path, *, world: int, apart: int = 0, experts: int = 1, **ppo: Any) -> Any:
     """A RankPlan with small packs that never warms the critic up alone."""
     from t1.training.config import PPOConfig
-    from t1.training.layout import Layout
-    from t1.training.rank import RankPlan
+    from t1.training.parallel.layout import Layout
+    from t1.training.parallel.rank import RankPlan
 
     defaults: dict[str, Any] = {"critic_warmup_steps": 0, "num_minibatches": 1, "max_pack_tokens": 60, "gap_alarm": 1e9}
     return RankPlan(
@@ -68,9 +69,9 @@ def _made(path: Path, world: int, *, empty: bool) -> Any:
         return plan(path, path, world=world)(dist.get_rank(), world)
     from t1.inference.models import load_model
     from t1.training.critic import Critic
-    from t1.training.layout import Layout
+    from t1.training.parallel.layout import Layout
+    from t1.training.parallel.ranks import Ranks
     from t1.training.ppo import PPOTrainer
-    from t1.training.ranks import Ranks
 
     policy = load_model(path)
     config = plan(path, path, world=world).ppo

@@ -1,7 +1,7 @@
 """Work for ranks: tiny policies, made-up rollouts, and PPO over any layout, reported as plain arrays.
 
-Public, and importable by the processes that `t1.training.launch.on_ranks` starts: a test compares what many ranks
-report with what one does. Everything is a function of its arguments and fixed seeds.
+Public, and importable by the processes that `t1.training.parallel.launch.on_ranks` starts: a test compares what many
+ranks report with what one does. Everything is a function of its arguments and fixed seeds.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def run(plan: Plan) -> Report:
     import torch
 
     from t1.training.batches import Batch
-    from t1.training.layout import Layout
-    from t1.training.ranks import Ranks
+    from t1.training.parallel.layout import Layout
+    from t1.training.parallel.ranks import Ranks
 
     torch.set_num_threads(1)
     layout = Layout(plan.world, plan.experts, plan.context)
@@ -123,8 +123,8 @@ def _measured(training: Training, passes: int) -> tuple[dict[str, int], int]:
 
     from t1.routing.replay import replaying
     from t1.training.nets import Net
-    from t1.training.plan_memory import made_up_pack
-    from t1.training.ranks import Ranks
+    from t1.training.parallel.ranks import Ranks
+    from t1.training.planning.memory import made_up_pack
 
     config, tokens = training.config, training.tokens
     module = _made(training)

@@ -20,7 +20,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from t1.errors import ConfigError
 
 if TYPE_CHECKING:
-    from t1.training.context_parallel import ContextRows, Piece
+    from t1.training.parallel.context import ContextRows, Piece
 
 ATTENTION = "t1_packed"
 """The name under which transformers knows this attention."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from t1.training.packs import Packs
-from t1.training.ranks import ALONE, Ranks
+from t1.training.parallel.ranks import ALONE, Ranks
 from t1.types import Trajectory
 
 Rewarded: TypeAlias = tuple[Sequence[Trajectory], float]

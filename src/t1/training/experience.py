@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from t1.errors import RoutingError
 from t1.tito import assemble, audit
-from t1.training.dataplane import StoredRollouts, store_rollouts
-from t1.training.gap_text import Decode, Encode, trained_as_text
+from t1.training.gap.text import Decode, Encode, trained_as_text
+from t1.training.parallel.dataplane import StoredRollouts, store_rollouts
 from t1.types import Finding, IntArray, Rollout, Severity, Trajectory
 
 

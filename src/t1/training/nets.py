@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from t1.training.optimization import adamw, set_rate, take_step
-from t1.training.ranks import Ranks
-from t1.training.sharding import ExpertWeights, copy_part, fill, full_weights, materialize, shard, whole
+from t1.training.parallel.ranks import Ranks
+from t1.training.parallel.sharding import ExpertWeights, copy_part, fill, full_weights, materialize, shard, whole
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 

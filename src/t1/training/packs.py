@@ -21,7 +21,7 @@ from torch import Tensor
 from t1.types import Trajectory
 
 if TYPE_CHECKING:
-    from t1.training.context_parallel import ContextRows
+    from t1.training.parallel.context import ContextRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

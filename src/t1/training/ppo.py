@@ -43,11 +43,11 @@ from t1.training.config import PPOConfig
 from t1.training.credit import Credit
 from t1.training.critic import Critic
 from t1.training.forward import pack_limit
-from t1.training.gap_alarm import Evidence, lag_of, probe
+from t1.training.gap.alarm import Evidence, lag_of, probe
 from t1.training.nets import Net
 from t1.training.packs import Pack, Packs
-from t1.training.ranks import ALONE, Ranks
-from t1.training.sharded_checkpoints import MODEL, SHARDS, load_sharded, save_sharded
+from t1.training.parallel.checkpoints import MODEL, SHARDS, load_sharded, save_sharded
+from t1.training.parallel.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +117,7 @@ class PPOTrainer:
         self.num_steps = 0
         """Steps taken so far, critic warm-up included: the version of the weights that the next step begins with."""
         self.gap_evidence: Evidence | None = None
-        """What the last step found out about its gap, where that was above `gap_alarm`: see `gap_alarm.diagnose`."""
+        """What the last step found out about its gap, where that was above `gap_alarm`: see `gap.alarm.diagnose`."""
         self.credit: Credit | None = None
         """What the last step said of every action before it learned."""
         self._flips: list[Tensor] = []

@@ -14,7 +14,7 @@ import pytest
 
 from t1.errors import RunError
 from t1.training.batches import Batch
-from t1.training.dataplane import TrajectoryWriter, read_rewarded, store_rollouts
+from t1.training.parallel.dataplane import TrajectoryWriter, read_rewarded, store_rollouts
 from t1.types import Trajectory
 
 Make = Callable[..., Trajectory]

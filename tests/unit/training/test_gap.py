@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from t1.errors import RoutingError
 from t1.inference import TorchEngine
 from t1.tito import assemble
-from t1.training.gap import CELLS, Gap, measure
+from t1.training.gap.measure import CELLS, Gap, measure
 from t1.types import IntArray, RolloutId, SamplingParams, Trajectory, Turn
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRST"

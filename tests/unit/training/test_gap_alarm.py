@@ -16,7 +16,7 @@ from t1.inference.core import EngineCore, Request
 from t1.tito import assemble
 from t1.training.config import PPOConfig
 from t1.training.critic import Critic
-from t1.training.gap_alarm import Diagnosis, Evidence, Mismatch, Probes, diagnose
+from t1.training.gap.alarm import Diagnosis, Evidence, Mismatch, Probes, diagnose
 from t1.training.ppo import PPOTrainer
 from t1.types import (
     Outcome,

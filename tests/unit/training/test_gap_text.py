@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t1.training.gap_text import as_text, stretch_differences, trained_as_text
+from t1.training.gap.text import as_text, stretch_differences, trained_as_text
 from t1.types import Boundary, Case, IntArray, RolloutId, Trajectory
 
 PIECES = ["", "a", "b", "c", "ab", "bc", "abc", " "]

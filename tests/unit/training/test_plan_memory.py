@@ -7,9 +7,9 @@ import torch
 from transformers import Qwen3MoeConfig
 
 from t1.testing.ranked import Training, measured_memory
-from t1.training.launch import on_ranks
-from t1.training.layout import Layout
-from t1.training.plan_memory import (
+from t1.training.parallel.launch import on_ranks
+from t1.training.parallel.layout import Layout
+from t1.training.planning.memory import (
     Recipe,
     bytes_a_token,
     estimate,

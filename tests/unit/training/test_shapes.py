@@ -9,9 +9,9 @@ import torch
 from transformers import Qwen3Config
 
 from t1.errors import ConfigError
-from t1.training.known_models import known_model, known_names
-from t1.training.plan_memory import meta_model
-from t1.training.shapes import Shape, shape_of
+from t1.training.planning.known_models import known_model, known_names
+from t1.training.planning.memory import meta_model
+from t1.training.planning.shapes import Shape, shape_of
 
 
 def shape_named(name: str) -> Shape:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t1.training.shares import cost, share
+from t1.training.parallel.shares import cost, share
 
 
 @given(

@@ -1,4 +1,4 @@
-"""One long-lived bash at the other end of a program's pipes: what `shell` does where there is a socket to it.
+"""One long-lived bash at the other end of a program's pipes: what `namespaces.shell` does where there is a socket to it.
 
 Commands go in over stdin; output and status come back over stdout, told apart by a word that is drawn anew for every
 command. Boundary: processes and bytes; this module never learns of containers or files.
@@ -18,7 +18,7 @@ from t1.errors import SandboxError, SandboxTimeout
 from t1.sandboxes.endings import COME_BACK_S, FLOOD_BYTES, KILL_S, READ_BYTES, Ending
 from t1.sandboxes.output import BoundedOutput
 
-# As in `shell`: fd 250 is the output, so that a command's own `exec >file` ends with it.
+# As in `namespaces.shell`: fd 250 is the output, so that a command's own `exec >file` ends with it.
 LOOP = r"""
 cd -- "$1" 2>/dev/null || { mkdir -p -- "$2" 2>/dev/null; cd -- "$2" 2>/dev/null; } || cd /
 echo 1000 2>/dev/null >/proc/self/oom_score_adj

@@ -1,7 +1,7 @@
 """Our half of the link to a keeper: a process under another Python that owns machines and answers for them.
 
 Boundary: starts and ends that process, matches answers to calls, turns its complaints into our errors. What the calls
-mean, `keeping` says, and `kept` makes sandboxes of them.
+mean, `keeping` says, and `sandbox` makes sandboxes of them.
 """
 
 from __future__ import annotations

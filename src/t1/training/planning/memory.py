@@ -31,14 +31,14 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from t1.training.actor import Actor
 from t1.training.attention import attend_within_segments
-from t1.training.context_parallel import slice_pack
 from t1.training.critic import Critic
 from t1.training.forward import MAX_LOGITS
-from t1.training.layout import Layout
 from t1.training.nets import MOMENTS
 from t1.training.packs import Pack, join
-from t1.training.ranks import Ranks
-from t1.training.sharding import layers_of, shard
+from t1.training.parallel.context import slice_pack
+from t1.training.parallel.layout import Layout
+from t1.training.parallel.ranks import Ranks
+from t1.training.parallel.sharding import layers_of, shard
 from t1.types import RolloutId, Trajectory
 
 TRACED_TOKENS = (512, 1024)

@@ -19,11 +19,11 @@ from t1.inference.published import PublishedWeights, forget_old, version_path
 from t1.training.checkpoints import copy_tokenizer
 from t1.training.config import PPOConfig
 from t1.training.critic import Critic
-from t1.training.layout import Layout
-from t1.training.loading import load_nets
+from t1.training.parallel.checkpoints import export
+from t1.training.parallel.layout import Layout
+from t1.training.parallel.loading import load_nets
+from t1.training.parallel.ranks import Ranks
 from t1.training.ppo import PPOTrainer
-from t1.training.ranks import Ranks
-from t1.training.sharded_checkpoints import export
 
 KEPT = 2
 """Published versions on the disk: the newest, and the one that an engine may still be reading."""

@@ -1,4 +1,4 @@
-"""Checkpoints of nets that are sharded over many ranks, in the directory of `checkpoints.py`:
+"""Checkpoints of nets that are sharded over many ranks, in the directory of `training.checkpoints`:
 
     config.json, model-*.safetensors, tokenizer files   the policy, gathered weight by weight: Hugging Face's format
     shards/                                             weights and Adam's moments, each rank its own (torch's DCP)
@@ -43,8 +43,8 @@ from t1.training.checkpoints import (
     publish,
     verify_checkpoint,
 )
-from t1.training.loading import LAYER, load_nets
 from t1.training.nets import MOMENTS, Net
+from t1.training.parallel.loading import LAYER, load_nets
 
 SHARDS = "shards"
 MODEL = "model."

@@ -1,6 +1,6 @@
 """The gap between what sampled and what trains, for TITO × replay on and off, over the same rollouts.
 
-TITO on: the ids that were sampled are trained on. Off: a text stack's ids (`gap_text`), compared stretch by stretch.
+TITO on: the ids that were sampled are trained on. Off: a text stack's ids (`text`), compared stretch by stretch.
 Replay on: the trainer routes as the sampler did; a re-encoded token, which the sampler never fed, goes its own way.
 Off: everything goes its own way. Nothing is learned here and no weight changes. Boundary: a model, trajectories, and
 the renderer's two functions in; numbers out.
@@ -24,7 +24,7 @@ from t1.ppo import gap as gap_metrics
 from t1.routing.replay import capturing, differ, replaying, routers
 from t1.training.attention import attend_within_segments
 from t1.training.forward import action_logprobs, pack_limit
-from t1.training.gap_text import Decode, Encode, TextTrajectory, as_text, stretch_differences
+from t1.training.gap.text import Decode, Encode, TextTrajectory, as_text, stretch_differences
 from t1.training.packs import Pack, pack
 from t1.types import FloatArray, RoutingArray, Trajectory
 

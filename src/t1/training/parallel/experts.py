@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from t1.errors import ConfigError
-from t1.training.collectives import exchange, exchange_counts
+from t1.training.parallel.collectives import exchange, exchange_counts
 
 ExpertsForward: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(hidden [N, H], ids int64[N, K], weights [N, K]) → [N, H]."""

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from t1.training.expert_parallel import experts_of
+from t1.training.parallel.experts import experts_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from t1.training.collectives import gather_rows
 from t1.training.packs import Pack
+from t1.training.parallel.collectives import gather_rows
 
 Piece: TypeAlias = tuple[int, int, int, int]
 """Queries [start, stop) among this rank's rows, and keys [start, stop) among all rows, seen by the last of them."""

@@ -21,11 +21,11 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel
 
-from t1.training.context_parallel import slice_pack
-from t1.training.layout import Layout
 from t1.training.packs import Pack, Packs, check_alike, join_some, lazy_packs, quiet
-from t1.training.shapes import shape_of
-from t1.training.shares import share
+from t1.training.parallel.context import slice_pack
+from t1.training.parallel.layout import Layout
+from t1.training.parallel.shares import share
+from t1.training.planning.shapes import shape_of
 from t1.types import Trajectory
 
 

@@ -1,6 +1,6 @@
 """A training run on paper: does it fit, how are the ranks laid out, what moves in a step, and how long may that take?
 
-Memory comes from `plan_memory.py`, which shards the real modules. Everything else is arithmetic on the model's shape
+Memory comes from `memory.py`, which shards the real modules. Everything else is arithmetic on the model's shape
 (`shapes.py`) and the GPU's data sheet, spelled out below: floating-point operations at an assumed efficiency, bytes
 over links at their nominal rate. Nothing is assumed to overlap with compute: the time of a step is an upper estimate
 at that efficiency. Boundary: numbers; the command prints them.
@@ -16,11 +16,11 @@ import torch
 from transformers import PreTrainedConfig
 
 from t1.errors import ConfigError
-from t1.training.dataplane import INDEX_BYTES
-from t1.training.layout import Layout, divisors
-from t1.training.machines import GPU
-from t1.training.plan_memory import Held, Recipe, held
-from t1.training.shapes import Shape
+from t1.training.parallel.dataplane import INDEX_BYTES
+from t1.training.parallel.layout import Layout, divisors
+from t1.training.planning.machines import GPU
+from t1.training.planning.memory import Held, Recipe, held
+from t1.training.planning.shapes import Shape
 
 EFFICIENCY = 0.35
 """Assumed part of a GPU's nominal operations a second that training reaches."""

@@ -19,8 +19,8 @@ from torch.distributed.tensor import DTensor, Shard
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from t1.training.expert_parallel import experts_of, spread_experts
-from t1.training.ranks import Meshes, Ranks
+from t1.training.parallel.experts import experts_of, spread_experts
+from t1.training.parallel.ranks import Meshes, Ranks
 
 ExpertWeights: TypeAlias = frozenset[str]
 """Names of the weights that are spread by expert."""

@@ -16,7 +16,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from t1.errors import ConfigError
 
-_SHIPPED = resources.files("t1.training") / "models"
+_SHIPPED = resources.files("t1.training.planning") / "models"
 
 
 @dataclass(frozen=True, slots=True)
