@@ -1,4 +1,4 @@
-"""One long-lived bash at the other end of a program's pipes: what `namespaces.shell` does where there is a socket to it.
+"""One long-lived bash at the other end of a program's pipes: what `namespaces.shell` does over a socket.
 
 Commands go in over stdin; output and status come back over stdout, told apart by a word that is drawn anew for every
 command. Boundary: processes and bytes; this module never learns of containers or files.
