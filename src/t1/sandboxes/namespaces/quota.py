@@ -34,14 +34,15 @@ class Quota:
         self._places = places
         self._max_bytes = max_bytes
         self._due = 0.0
+        self._small = True
         self.exceeded = False
         """What the last look found."""
 
     async def look(self) -> bool:
         """Count now."""
         began = time.monotonic()
-        used, complete = used_bytes(self._places, INLINE_ENTRIES)
-        if not complete and used <= self._max_bytes:
+        used, self._small = used_bytes(self._places, INLINE_ENTRIES)
+        if not self._small and used <= self._max_bytes:
             used, _ = await asyncio.to_thread(used_bytes, self._places, MAX_ENTRIES)
         self.exceeded = used > self._max_bytes or _runs_out(self._places[0])
         now = time.monotonic()
@@ -49,8 +50,11 @@ class Quota:
         return self.exceeded
 
     async def look_if_due(self) -> bool:
-        """Count, unless that would take more than its share of the time."""
-        return await self.look() if time.monotonic() >= self._due else self.exceeded
+        """Count, unless that would take more than its share of the time. Who has just made room finds it at once, where
+        little is left to be counted.
+        """
+        due = time.monotonic() >= self._due or (self.exceeded and self._small)
+        return await self.look() if due else self.exceeded
 
     @property
     def pause_s(self) -> float:
