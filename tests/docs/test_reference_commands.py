@@ -121,6 +121,7 @@ def vllm_of(checkpoint: Path) -> Iterator[str]:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.long
 def test_every_command_of_the_reference_and_the_readme_runs(tmp_path: Path, subtests: pytest.Subtests) -> None:
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     code, printed = t1(["quickstart", *SETTINGS], tmp_path, bound_s=BOUND_S)

@@ -36,6 +36,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.timeout(BOUND_S + 120)
+@pytest.mark.long
 def test_every_command_of_the_tutorial_does_what_it_says(place: Path) -> None:
     *scripts, look = SCRIPTS
     printed = script("\n".join(scripts), place, bound_s=BOUND_S)

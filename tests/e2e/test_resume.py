@@ -88,6 +88,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 @pytest.mark.timeout(600 + 120 * NUM_KILLS)
+@pytest.mark.long
 def test_a_run_that_is_killed_again_and_again_ends_as_one_that_never_was(tmp_path: Path, sandboxes: Path) -> None:
     """Cases P3, B1."""
     whole, seed, kills = tmp_path / "whole", time.time_ns(), 0

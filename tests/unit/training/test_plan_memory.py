@@ -39,6 +39,7 @@ def small(**changes) -> Qwen3MoeConfig:
         pytest.param(1, False, id="kept", marks=pytest.mark.memory),
     ],
 )
+@pytest.mark.long
 def test_the_plan_of_a_small_model_is_within_a_tenth_of_what_two_ranks_allocate(experts, checkpointing):
     config, layout, tokens = small(vocab_size=1024, num_hidden_layers=2), Layout(2, experts), 2048
     planned = held(config, layout, tokens=tokens, recipe=Recipe(checkpointing=checkpointing))
