@@ -39,6 +39,7 @@ def suite(tmp_path: Path) -> Path:
     return ranked.write_suite(tmp_path / "suite")
 
 
+@pytest.mark.long
 def test_two_ranks_measure_and_learn_what_one_process_does(suite: Path, tmp_path: Path, sandboxes: Path) -> None:
     """Up to the order of sums: metrics within a thousandth, weights within 2e-5 after they moved by 4e-4."""
     alone, spread = tmp_path / "alone", tmp_path / "spread"

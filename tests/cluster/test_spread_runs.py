@@ -38,6 +38,7 @@ def sandboxes() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("kind", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.mark.long
 def test_a_run_with_workers_and_an_engine_of_their_own_trains(kind: str, tmp_path: Path, sandboxes: Path) -> None:
     run = tmp_path / "run"
     main = "import sys; from t1.cli import main; sys.exit(main())"

@@ -1,59 +1,87 @@
 """Runs `t1` commands, each in a process of its own in which torch and transformers are loaded already.
 
-Loading them is most of what a small command takes, so one server does it once and forks: nothing else is shared, and
+Loading them is most of what a small command takes, so one process does it once and forks: nothing else is shared, and
 what a command leaves in its process ends with it.
 """
 
 from __future__ import annotations
 
-import atexit
-import multiprocessing
+import json
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 LOADED = (
     "t1.ablate", "t1.base", "t1.cli", "t1.cluster.learning", "t1.evaluation.verdict", "t1.inference", "t1.loop",
     "t1.quickstart", "t1.redteam", "t1.synthesis", "t1.training", "t1.viewer", "t1.workshop",
     "transformers.conversion_mapping", "transformers.integrations.finegrained_fp8", "transformers.loss.loss_utils",
 )  # fmt: skip
-END_S = 60
-
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(list(LOADED))
-
-
-def t1(words: Sequence[str], place: Path, *, bound_s: float) -> tuple[int, str]:
-    """(exit code, what it printed) of a command. It ends within a bound, and with it all that it started."""
-    output = place / f"printed-{os.getpid()}.txt"
-    process = _context.Process(target=_command, args=(list(words), str(place), str(output)))
-    process.start()
-    try:
-        process.join(bound_s)
-        if process.exitcode is None:
-            raise TimeoutError(f"t1 {' '.join(words)}: not ended after {bound_s:g} s")
-        return process.exitcode, output.read_text(encoding="utf-8", errors="replace")
-    finally:
-        if process.exitcode is None and process.pid is not None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.join(END_S)
-        process.close()
-        output.unlink(missing_ok=True)
+LOAD_S, END_S = 300, 60
+SERVER = r"""
+import importlib, json, os, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+from t1.cli import main
+for line in sys.stdin:
+    asked = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        os.chdir(asked["place"])
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for stream in (1, 2):
+            os.dup2(os.open(asked["output"], os.O_WRONLY | os.O_APPEND), stream)
+        sys.argv = ["t1", *asked["words"]]
+        sys.exit(main(asked["words"]))
+    print(pid, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
 
 
-def _command(words: list[str], place: str, output: str) -> None:
-    """In the new process: what `python -m t1` does there."""
-    from t1.cli import main
+class T1(Protocol):
+    """Runs a command in a directory: (exit code, what it printed). It ends within a bound, with all that it started."""
 
-    os.setsid()
-    os.chdir(place)
-    target = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    for stream in (1, 2):
-        os.dup2(target, stream)
-    os.close(target)
-    sys.argv = ["t1", *words]
-    code = main(words)
-    atexit._run_exitfuncs()
-    sys.exit(code)
+    def __call__(self, words: Sequence[str], place: Path, *, bound_s: float) -> tuple[int, str]: ...
+
+
+@contextmanager
+def loaded() -> Iterator[T1]:
+    """What runs commands, until the end of `with`."""
+    with (
+        ThreadPoolExecutor(1) as reader,
+        subprocess.Popen(
+            [sys.executable, "-c", SERVER, *LOADED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as server,
+    ):
+        assert server.stdin is not None and server.stdout is not None
+        asks, answers = server.stdin, server.stdout
+
+        def t1(words: Sequence[str], place: Path, *, bound_s: float) -> tuple[int, str]:
+            output = place / "printed.txt"
+            output.write_bytes(b"")
+            asks.write(json.dumps({"words": list(words), "place": str(place), "output": str(output)}) + "\n")
+            asks.flush()
+            pid = int(reader.submit(answers.readline).result(LOAD_S))
+            answer = reader.submit(answers.readline)
+            try:
+                code = int(answer.result(bound_s))
+            except TimeoutError:
+                os.killpg(pid, signal.SIGKILL)
+                answer.result(END_S)
+                raise
+            return code, output.read_text(encoding="utf-8", errors="replace")
+
+        try:
+            yield t1
+        finally:
+            asks.close()
+            try:
+                server.wait(END_S)
+            except subprocess.TimeoutExpired:
+                server.kill()

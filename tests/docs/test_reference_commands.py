@@ -22,7 +22,7 @@ from t1.testing.containers import BASE_IMAGE, engine_with_image
 from t1.testing.dialects import FakeVllm
 from t1.testing.serving import listening
 
-from .loaded import t1
+from .loaded import T1, loaded
 from .pages import FILLED, PAGES, ROOT, Command, commands
 from .running import answer_of
 
@@ -120,9 +120,16 @@ def vllm_of(checkpoint: Path) -> Iterator[str]:
         asyncio.run(engine.aclose())
 
 
+@pytest.fixture
+def t1() -> Iterator[T1]:
+    """Runs commands."""
+    with loaded() as run:
+        yield run
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.long
-def test_every_command_of_the_reference_and_the_readme_runs(tmp_path: Path, subtests: pytest.Subtests) -> None:
+def test_every_command_of_the_reference_and_the_readme_runs(t1: T1, tmp_path: Path, subtests: pytest.Subtests) -> None:
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     code, printed = t1(["quickstart", *SETTINGS], tmp_path, bound_s=BOUND_S)
     assert code == 0, printed[-3000:]

@@ -34,6 +34,7 @@ def ablate(kind: str, out: Path, sandboxes: Path, *more: str) -> subprocess.Comp
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.long
 def test_two_ablations_share_a_start_and_an_arm_and_run_nothing_twice(tmp_path: Path, sandboxes: Path) -> None:
     done = ablate("tito", tmp_path, sandboxes)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -133,6 +133,7 @@ def test_the_quickstart_leaves_all_that_it_promises(tmp_path: Path, sandboxes: P
     assert "sound: no errors" in finish("audit", run)
 
 
+@pytest.mark.long
 def test_training_goes_on_after_a_kill_and_has_each_step_once(tmp_path: Path, sandboxes: Path) -> None:
     """Killed after a step that no checkpoint holds: the step is done again, and counted once."""
     run = tmp_path / "run"
