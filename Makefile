@@ -11,7 +11,8 @@ THREADS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
-# To compile every module of torch takes longer than to install it; a module is compiled when it is first imported.
+# To compile every module of torch takes longer than to install it; a module is compiled when it is first imported, once.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
 
 # Harbor's plug-ins live under a newer Python than the rest needs.
