@@ -1,7 +1,8 @@
 """Runs `t1` commands, each in a process of its own in which torch and transformers are loaded already.
 
 Loading them is most of what a small command takes, so one process does it once and forks: nothing else is shared, and
-what a command leaves in its process ends with it.
+what a command leaves in its process ends with it. A process has one forkserver of multiprocessing's, and that is the
+trainer's ranks' (`training.parallel.launch`), with less loaded.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ from enum import Enum, auto
 READ_BYTES = 1 << 16
 FLOOD_BYTES = 16 << 20
 """A command that prints more is killed."""
+FLOODED = "\n[killed: too much output]"
+"""Stands at the end of what such a command printed."""
 COME_BACK_S = 0.5
 """How long the shell has to answer after its command was killed."""
 KILL_S = 10.0

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 
 SRC = Path(__file__).parent.parent.parent
-START_S = 300.0
+START_S = 180.0
 FLAGS = (
     "--dtype float32 --block-size 32 --enforce-eager --no-enable-chunked-prefill --enable-scale-out "
     "--skip-tokenizer-init --tokens-only --enable-return-routed-experts --logprobs-mode processed_logprobs "

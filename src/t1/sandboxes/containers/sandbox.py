@@ -18,7 +18,7 @@ from t1.errors import SandboxError, SandboxTimeout, SandboxVanished
 from t1.sandboxes.carry import changed_outside, changed_places, left_behind, unpack, without
 from t1.sandboxes.containers.engine import CALL_S, ContainerEngine
 from t1.sandboxes.containers.piped import PipedShell
-from t1.sandboxes.endings import Ending
+from t1.sandboxes.endings import FLOODED, Ending
 from t1.sandboxes.leases import remove
 from t1.sandboxes.network.reach import Address, Reach
 from t1.sandboxes.output import BoundedOutput
@@ -100,7 +100,7 @@ class ContainerSandbox:
                 await self._live_shell()
             text, cut = output.text()
             return CommandResult(
-                output=text + ("\n[killed: too much output]" if ending is Ending.FLOOD else ""),
+                output=text + (FLOODED if ending is Ending.FLOOD else ""),
                 exit_code=status,
                 duration_s=time.monotonic() - started,
                 timed_out=ending is Ending.TIME,

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from t1.errors import SandboxError, SandboxTimeout, SandboxUnavailable, SandboxVanished
+from t1.sandboxes.endings import FLOODED
 from t1.sandboxes.harbor import called_shell
 from t1.sandboxes.harbor.called_shell import Frame
 from t1.sandboxes.harbor.keeper import Keeper
@@ -118,7 +119,7 @@ class KeptSandbox:
         output.total = max(frame.total, output.total)
         text, cut = output.text()
         return CommandResult(
-            output=text + ("\n[killed: too much output]" if frame.ending == "flood" else ""),
+            output=text + (FLOODED if frame.ending == "flood" else ""),
             exit_code=frame.status if frame.ending in ("status", "gone") and frame.status >= 0 else None,
             duration_s=time.monotonic() - started,
             timed_out=frame.ending == "time",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from t1.errors import SandboxError, SandboxVanished
 from t1.sandboxes.cgroups import Group
-from t1.sandboxes.endings import Ending
+from t1.sandboxes.endings import FLOODED, Ending
 from t1.sandboxes.leases import remove
 from t1.sandboxes.namespaces.nursery import Confine, Nursery
 from t1.sandboxes.namespaces.quota import Quota
@@ -25,7 +25,6 @@ from t1.sandboxes.processes import command_lines
 from t1.sandboxes.snapshots import copy_places
 from t1.types import CommandResult, FileChanges
 
-_FLOOD = "\n[killed: too much output]"
 _FULL = "\n[no space left on the device: nothing can be written until something was removed]"
 
 
@@ -115,7 +114,7 @@ class NamespaceSandbox:
                 await self._live_shell()
             text, cut = output.text()
             return CommandResult(
-                output=text + (_FULL if full else _FLOOD if ending is Ending.FLOOD else ""),
+                output=text + (_FULL if full else FLOODED if ending is Ending.FLOOD else ""),
                 exit_code=status,
                 duration_s=time.monotonic() - started,
                 timed_out=ending is Ending.TIME,
