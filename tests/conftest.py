@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -23,3 +24,14 @@ def one_thread() -> Iterator[None]:
     torch = sys.modules.get("torch")
     if torch is not None and torch.get_num_threads() != 1:
         torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_thread_is_left() -> Iterator[None]:
+    """An engine, a gateway or a page that a module's tests began has ended with them (its threads have our names)."""
+    before = set(threading.enumerate())
+    yield
+    left = [thread for thread in threading.enumerate() if thread.name.startswith("t1") and thread not in before]
+    for thread in left:
+        thread.join(5.0)
+    assert not (still := [thread.name for thread in left if thread.is_alive()]), f"begun here and not closed: {still}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,8 +39,11 @@ def listening(path: Path, faults: Faults | None = None) -> Iterator[str]:
     """The URL of a fake vLLM with the model in it."""
     engine = TorchEngine(load_model(path), max_context=96, num_threads=1)
     fake = FakeVllm(engine, model=ModelShape.from_pretrained(path), faults=faults, chunk=64)
-    with serving.listening(fake.app) as url:
-        yield url
+    try:
+        with serving.listening(fake.app) as url:
+            yield url
+    finally:
+        asyncio.run(engine.aclose())
 
 
 def doctor(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:

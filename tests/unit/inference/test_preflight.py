@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -32,12 +34,19 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def served(kind: str, path: Path, faults: Faults | None = None) -> RemoteSampler:
-    """A client of a fake server with a real, tiny model in it, that publishes from disk."""
-    inside = TorchEngine(moe_model(), max_context=96, num_threads=1)
-    engine = fake(kind, inside, model=SHAPE, faults=faults, chunk=64, read=None)
-    writer = CheckpointWriter(path.parent / f"weights-{id(engine)}", path)
-    return client(engine, max_context=96, checkpoints=writer)
+@pytest.fixture
+async def served(model_path: Path) -> AsyncIterator[Callable[..., RemoteSampler]]:
+    """Makes clients of fake servers with a real, tiny model in each, that publish from disk."""
+    async with contextlib.AsyncExitStack() as engines:
+
+        def serve(kind: str, faults: Faults | None = None) -> RemoteSampler:
+            inside = TorchEngine(moe_model(), max_context=96, num_threads=1)
+            engines.push_async_callback(inside.aclose)
+            engine = fake(kind, inside, model=SHAPE, faults=faults, chunk=64, read=None)
+            writer = CheckpointWriter(model_path.parent / f"weights-{id(engine)}", model_path)
+            return client(engine, max_context=96, checkpoints=writer)
+
+        yield serve
 
 
 async def prove(sampler: Sampler, *, publish: bool = True, params: SamplingParams | None = None) -> PreflightReport:
@@ -56,8 +65,10 @@ async def prove(sampler: Sampler, *, publish: bool = True, params: SamplingParam
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_right_engine_passes_every_check_with_publishes_in_between(kind: str, model_path: Path) -> None:
-    report = await prove(served(kind, model_path))
+async def test_a_right_engine_passes_every_check_with_publishes_in_between(
+    kind: str, served: Callable[..., RemoteSampler]
+) -> None:
+    report = await prove(served(kind))
     report.raise_if_failed()
     assert {check.state for check in report.checks} == {State.PASSED}
     assert len(report.checks) >= 25
@@ -84,10 +95,10 @@ async def test_the_embedded_engine_passes_too() -> None:
     ids=["R1", "R3", "R6", "T7", "L2", "reload", "refused", "L1"],
 )
 async def test_each_fault_fails_its_own_check_and_names_its_flag(
-    faults: Faults, check: str, flag: str, model_path: Path
+    faults: Faults, check: str, flag: str, served: Callable[..., RemoteSampler]
 ) -> None:
     """Cases R1, R3, R6, T7, L1 and L2: found by a handful of requests before anything is trained."""
-    report = await prove(served("vllm", model_path, faults))
+    report = await prove(served("vllm", faults))
     failed = {found.name: found for found in report.checks if found.state is State.FAILED}
     assert check in failed, report
     assert flag in failed[check].fix

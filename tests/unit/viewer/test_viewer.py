@@ -1,8 +1,8 @@
 """The viewer's server: rows, findings, tokens, and what it refuses."""
 
-import httpx
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 from t1.errors import RunError
 from t1.rollouts.store import write_step
@@ -64,10 +64,9 @@ def run(tmp_path):
 
 
 @pytest.fixture
-async def client(run):
-    """A browser's place, without a browser."""
-    transport = httpx.ASGITransport(app(find_runs(run)))
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8480") as one:
+def client(run):
+    """A browser's place, without a browser; the page ends with it."""
+    with TestClient(app(find_runs(run)), base_url="http://127.0.0.1:8480") as one:
         yield one
 
 
@@ -96,83 +95,83 @@ def test_findings_are_those_of_the_auditor(run):
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost@evil.example", "127.0.0.1:0", ""]
 )
-async def test_a_name_that_is_not_loopback_is_refused(client, host):
-    assert (await client.get("/api/runs", headers={"host": host})).status_code == 421
+def test_a_name_that_is_not_loopback_is_refused(client, host):
+    assert client.get("/api/runs", headers={"host": host}).status_code == 421
 
 
-async def test_other_methods_and_other_sites_are_refused(client):
-    assert (await client.post("/api/runs")).status_code == 405
-    assert (await client.get("/api/runs", headers={"sec-fetch-site": "cross-site"})).status_code == 403
-    assert (await client.get("/page/../runs.py")).status_code in (200, 404)
-    assert (await client.get("/page/%2e%2e/runs.py")).status_code == 404
+def test_other_methods_and_other_sites_are_refused(client):
+    assert client.post("/api/runs").status_code == 405
+    assert client.get("/api/runs", headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    assert client.get("/page/../runs.py").status_code in (200, 404)
+    assert client.get("/page/%2e%2e/runs.py").status_code == 404
 
 
-async def test_every_answer_forbids_inline_code(client):
+def test_every_answer_forbids_inline_code(client):
     for address in ("/", "/api/runs", "/page/app.js", "/page/missing"):
-        policy = (await client.get(address)).headers["content-security-policy"]
+        policy = client.get(address).headers["content-security-policy"]
         assert "default-src 'none'" in policy and "unsafe" not in policy
 
 
-async def test_hostile_text_is_cut_replayed_and_there_as_it_was_written(client, run):
+def test_hostile_text_is_cut_replayed_and_there_as_it_was_written(client, run):
     asked = {"run": run.name, "key": "rl-00000/0/1/a/b"}
-    reply = await client.get("/api/rollout", params=asked)
+    reply = client.get("/api/rollout", params=asked)
     observation = reply.json()["turns"][0]["observation"]
     assert reply.headers["content-type"] == "application/json"
     assert observation["left_out"] == len(HOSTILE) - HEAD - TAIL
     assert observation["runs"][:2] == [["<script>x()</script>", ""], ["red⟨D800⟩" + "z" * (HEAD - 35), "fg1"]]
-    raw = await client.get("/api/text", params={**asked, "turn": 0, "name": "observation", "raw": 1})
+    raw = client.get("/api/text", params={**asked, "turn": 0, "name": "observation", "raw": 1})
     assert "".join(text for text, _ in raw.json()["runs"]).startswith("<script>x()</script>␛]0;t⟨07⟩␛[31mred⟨D800⟩zzz")
 
 
-async def test_a_long_text_comes_in_parts(client, run, monkeypatch):
+def test_a_long_text_comes_in_parts(client, run, monkeypatch):
     monkeypatch.setattr("t1.viewer.detail.MAX_TEXT", 40_000)
     asked = {"run": run.name, "key": "rl-00000/0/1/a/b", "turn": 0, "name": "observation", "raw": 1}
     sizes, start = [], 0
     while start is not None:
-        part = (await client.get("/api/text", params={**asked, "start": start})).json()
+        part = client.get("/api/text", params={**asked, "start": start}).json()
         sizes.append(part["runs"][0][0].count("z"))
         start = part["next"]
     assert len(sizes) == 3 and sum(sizes) == 100_000
 
 
-async def test_what_the_trainer_said_stands_beside_the_tokens_it_was_said_of(client, run):
+def test_what_the_trainer_said_stands_beside_the_tokens_it_was_said_of(client, run):
     trajectory = made(0)[1]
     said = [np.array(pair, np.float32) for pair in ((-0.75, -0.5), (0.25, 0.5), (1.0, -1.0), (1.25, 1.5))]
     stats = TokenStats(trajectory.rollout, 0, tokens_crc(trajectory), *said)
     write_token_stats(run / "token_stats" / "rl-00000.parquet", [stats], max_bytes=1000)
-    got = (await client.get("/api/tokens", params={"run": run.name, "key": "rl-00000/0/0/a/b"})).json()
+    got = client.get("/api/tokens", params={"run": run.name, "key": "rl-00000/0/0/a/b"}).json()
     assert got["trainer_logprob"] == [None, None, -0.75, -0.5] and got["gap"] == [None, None, -0.25, 0.0]
     assert got["value"] == [None, None, 0.25, 0.5] and got["advantage"] == [None, None, 1.0, -1.0]
     assert got["return"] == [None, None, 1.25, 1.5]
-    other = (await client.get("/api/tokens", params={"run": run.name, "key": "rl-00000/0/2/a/b"})).json()
+    other = client.get("/api/tokens", params={"run": run.name, "key": "rl-00000/0/2/a/b"}).json()
     assert "gap" not in other
 
 
-async def test_the_verdict_of_a_run_is_shown_with_it(client, run):
+def test_the_verdict_of_a_run_is_shown_with_it(client, run):
     (run / "verdict.json").write_text('{"grade": "warn", "checks": []}')
-    assert (await client.get("/api/runs")).json()[0]["grade"] == "warn"
-    facts = (await client.get("/api/run", params={"run": run.name})).json()
+    assert client.get("/api/runs").json()[0]["grade"] == "warn"
+    facts = client.get("/api/run", params={"run": run.name}).json()
     assert facts["verdict"] == {"grade": "warn", "checks": []}
 
 
-async def test_tokens_come_as_columns(client, run):
-    got = (await client.get("/api/tokens", params={"run": run.name, "key": "rl-00000/0/0/a/b"})).json()
+def test_tokens_come_as_columns(client, run):
+    got = client.get("/api/tokens", params={"run": run.name, "key": "rl-00000/0/0/a/b"}).json()
     assert got["ids"] == [1, 2, 3, 4] and got["mask"] == [False, False, True, True]
     assert got["logprob"] == [None, None, -0.5, -0.5] and got["next"] is None
 
 
-async def test_metrics_are_read_in_whole_lines_from_where_one_was(client, run):
-    first = (await client.get("/api/metrics", params={"run": run.name})).json()
+def test_metrics_are_read_in_whole_lines_from_where_one_was(client, run):
+    first = client.get("/api/metrics", params={"run": run.name}).json()
     assert first["records"] == [{"stage": "rl", "step": 0}] and first["damaged"] == 1
     with (run / "metrics.jsonl").open("a") as file:
         file.write(":1}\n")
-    later = (await client.get("/api/metrics", params={"run": run.name, "since": first["next"]})).json()
+    later = client.get("/api/metrics", params={"run": run.name, "since": first["next"]}).json()
     assert later["records"] == [{"half": 1}]
 
 
-async def test_a_wrong_question_says_what_was_expected(client, run):
+def test_a_wrong_question_says_what_was_expected(client, run):
     for address, status in (("/api/run", 400), ("/api/run?run=no", 404), (f"/api/rollout?run={run.name}&key=x", 422)):
-        reply = await client.get(address)
+        reply = client.get(address)
         assert reply.status_code == status and reply.json()["error"]
 
 
