@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from transformers import Qwen3MoeConfig
 
 from t1.testing.ranked import Training, measured_memory
@@ -63,3 +64,14 @@ def test_an_estimate_is_within_a_tenth_of_the_trace_that_it_saves(vocabulary):
         net = sharded_net(config, ranks, recipe, critic=False)
     kept = config.num_hidden_layers * tokens * config.hidden_size * torch.bfloat16.itemsize
     assert kept + estimate(config, net, tokens, adds, recipe, critic=False) == pytest.approx(whole, rel=0.1)
+
+
+@pytest.mark.parametrize("critic", [False, True], ids=["policy", "critic"])
+def test_nothing_that_frees_a_storage_is_copied_with_what_is_traced(critic, monkeypatch):
+    """A fake tensor that is copied deeply takes its mode along, and with it references that each free a storage once:
+    memory is freed twice, and the process dies some time later, somewhere else."""
+    copied = []
+    monkeypatch.setattr(StorageWeakRef, "__deepcopy__", lambda one, memo: copied.append(one) or one, raising=False)
+    with imaginary_ranks(Layout(2)) as ranks:
+        trace(small(num_hidden_layers=1, vocab_size=512), ranks, 64, Recipe(), critic=critic)
+    assert not copied

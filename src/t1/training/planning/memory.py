@@ -32,7 +32,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from t1.training.actor import Actor
 from t1.training.attention import attend_within_segments
 from t1.training.critic import Critic
-from t1.training.forward import MAX_LOGITS
+from t1.training.forward import MAX_LOGITS, body_of
 from t1.training.nets import MOMENTS
 from t1.training.packs import Pack, join
 from t1.training.parallel.context import slice_pack
@@ -167,9 +167,9 @@ def period_of(config: PreTrainedConfig) -> int:
 
 
 def _net(model: PreTrainedModel, critic: bool) -> nn.Module:
-    """The module that a trainer shards."""
+    """The module that a trainer shards. It takes the model: a copy of fake tensors copies what frees their storages."""
     attend_within_segments(model)
-    return Critic.from_policy(model) if critic else Actor(model)
+    return Critic(body_of(model)) if critic else Actor(model)
 
 
 def trace(config: PreTrainedConfig, ranks: Ranks, tokens: int, recipe: Recipe, *, critic: bool = False) -> int:
