@@ -19,7 +19,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
 PYTHON_HARBOR ?= $(shell for p in python3.12 python3.13 python3.14 $$(ls -d $$(pyenv root 2>/dev/null)/versions/3.1[2-4]*/bin/python 2>/dev/null); do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
-.PHONY: docs help quickstart test test-commands test-harbor test-agents lint types venv sandbox base clean bench bench-sandbox bench-engine bench-tito bench-train test-vllm test-viewer bench-viewer gap bench-replay bench-scheduler bench-tasks audit-labelled
+.PHONY: docs help installations quickstart test test-harbor test-agents lint types venv sandbox base clean bench bench-sandbox bench-engine bench-tito bench-train test-vllm test-viewer bench-viewer gap bench-replay bench-scheduler bench-tasks audit-labelled
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -29,9 +29,6 @@ quickstart: $(STAMP) sandbox ## base model -> SFT -> PPO -> evaluation in real s
 
 test: $(STAMP) sandbox ## every test, on two workers
 	$(BIN)/python -m pytest -n $(THREADS) --dist worksteal --durations=20 --durations-min=10
-
-test-commands: $(STAMP) sandbox ## every t1 command of README and docs runs, small, in the order of a reader's work (a part of make test)
-	$(BIN)/python -m pytest tests/docs/test_reference_commands.py
 
 # Podman's own choice, crun, does not work with every host's control groups.
 RUNC = $(if $(shell command -v runc),CONTAINERS_CONF=$(CURDIR)/tests/harbor/containers.conf)
@@ -69,6 +66,9 @@ endif
 	mkdir -p .agents && cp tests/agents/package.json .agents/package.json
 	npm install --prefix .agents --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
+
+installations: .venv-harbor/.stamp .agents/.stamp .venv-vllm/.stamp ## what the targets that test beside other programs install
+	@.ci/base-image
 
 # TRL, whose templates are rendered and whose trainers are raced.
 TRL := trl==1.16.0
